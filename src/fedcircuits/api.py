@@ -1,0 +1,100 @@
+"""What a user calls: names are turned into learners and models here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from fedcircuits import encoding
+from fedcircuits.circuits import Circuit
+from fedcircuits.density import Density, Learner
+from fedcircuits.errors import LearningError, SchemaError, StorageError
+from fedcircuits.learners import Factorised
+from fedcircuits.schema import Data, Kind, Schema, read
+from fedcircuits.schema.infer import Domain
+
+LEARNERS: dict[str, type[Any]] = {"factorised": Factorised}
+DENSITIES = {"circuit": Circuit.from_record}
+
+
+def learn(
+    data: Data,
+    learner: str | Learner = "factorised",
+    *,
+    schema: Schema | None = None,
+    kinds: Mapping[str, Kind] | None = None,
+    domains: Mapping[str, Domain] | None = None,
+    units: Mapping[str, str] | None = None,
+    missing_values: Sequence[object] = (),
+    names: Sequence[str] | None = None,
+    weights: ArrayLike | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Density:
+    """Learn one density from one table.
+
+    Args:
+        data: DataFrame, NumPy array with `names`, CSV or Parquet (path or open file).
+        learner: a name or an object with `fit(table, rng)`.
+        schema: of the table; guessed from it if not given.
+        kinds: kind by name, where the guess would be wrong.
+        domains: (lowest, highest) or categories by name; closed if declared.
+        units: unit of measurement by name.
+        missing_values: spellings of a missing value besides those pandas knows, "?" say.
+        names: column names of a NumPy array.
+        weights: (n,) how often each row counts.
+        seed: the same seed gives the same model.
+        **options: of the named learner.
+    """
+    frame = read(data, names)
+    if schema is None:
+        schema = Schema.infer(frame, kinds, domains, units=units, missing_values=missing_values)
+    elif kinds or domains or units:
+        raise SchemaError("give either a schema or kinds, domains and units, not both")
+    table = schema.encode(frame, missing_values=missing_values, weights=_weights(weights, frame))
+    return _learner(learner, options).fit(table, np.random.default_rng(seed))
+
+
+def _learner(learner: str | Learner, options: Mapping[str, Any]) -> Learner:
+    if not isinstance(learner, str):
+        if options:
+            raise LearningError(f"options {sorted(options)} belong to the learner you passed")
+        if not isinstance(learner, Learner):
+            raise LearningError(f"a learner has fit(table, rng), found {type(learner).__name__}")
+        return learner
+    if learner not in LEARNERS:
+        raise LearningError(f"no learner {learner!r}; there are {', '.join(sorted(LEARNERS))}")
+    try:
+        made: Learner = LEARNERS[learner](**options)
+    except TypeError as error:
+        raise LearningError(f"learner {learner!r}: {error}") from None
+    return made
+
+
+def _weights(weights: ArrayLike | None, frame: pd.DataFrame) -> Any:
+    if weights is None:
+        return None
+    array = np.asarray(weights, dtype=float)
+    if array.shape != (len(frame),) or not np.isfinite(array).all() or (array < 0).any():
+        raise LearningError(
+            f"weights must be {len(frame)} finite numbers >= 0, one a row, found shape {array.shape}"
+        )
+    return array
+
+
+def load(path: str | Path) -> Density:
+    """Read a density that was saved with `save`."""
+    return from_bytes(encoding.read(Path(path)), str(path))
+
+
+def from_bytes(data: bytes, name: str = "the data") -> Density:
+    """The density in some bytes."""
+    record = encoding.unpack(data, name=name)
+    if record.kind not in DENSITIES:
+        raise StorageError(f"{name} holds {record.kind!r}, which this fedcircuits does not know")
+    return DENSITIES[record.kind](record)

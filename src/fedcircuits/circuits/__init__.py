@@ -1,0 +1,7 @@
+"""What a circuit is and what it can be asked; NumPy only."""
+
+from fedcircuits.circuits.assemble import Assembler
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.leaves import FAMILIES, LeafFamily
+
+__all__ = ["FAMILIES", "Assembler", "Circuit", "LeafFamily"]

@@ -1,0 +1,262 @@
+"""`Circuit`: a probabilistic circuit as a frozen value, and a Density."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.circuits.assemble import Assembler
+from fedcircuits.circuits.leaf_group import LeafGroup
+from fedcircuits.circuits.leaves import family_named
+from fedcircuits.circuits.plan import Plan
+from fedcircuits.circuits.queries.covariance import covariance
+from fedcircuits.circuits.queries.determinism import is_deterministic
+from fedcircuits.circuits.queries.likelihood import log_prob
+from fedcircuits.circuits.queries.moments import moments
+from fedcircuits.circuits.queries.mpe import mpe
+from fedcircuits.circuits.queries.posterior import posterior
+from fedcircuits.circuits.queries.restrict import restrict
+from fedcircuits.circuits.queries.sampling import sample
+from fedcircuits.circuits.structure import Structure
+from fedcircuits.density import Density
+from fedcircuits.encoding import Record
+from fedcircuits.errors import StorageError, StructureError
+from fedcircuits.fit_report import FitReport
+from fedcircuits.schema import Grid, Schema, Table
+from fedcircuits.schema.grid import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit(Density):
+    """A smooth, decomposable, normalised circuit over the variables of a schema.
+
+    Made by `fedcircuits.circuits.build`, by learners, or by `load`; the constructor checks
+    everything once and lists every violation. There is nothing to set afterwards.
+
+    Attributes:
+        schema: the variables.
+        groups: the leaves, by variable and family.
+        structure: sums and products.
+        fit_report: what the learner said, if there was one.
+    """
+
+    schema: Schema
+    groups: tuple[LeafGroup, ...]
+    structure: Structure
+    fit_report: FitReport | None = None
+
+    def __post_init__(self) -> None:
+        faults = []
+        for group in self.groups:
+            variable = self.schema.variables[group.column]
+            family = group.family
+            found = family.check(group.params, variable, group.grid)
+            if variable.kind not in family.kinds:
+                found.append(f"does not fit a {variable.kind} variable")
+            faults += [f"{family.name} leaf over {variable.name!r}: {fault}" for fault in found]
+        if not faults:
+            faults = self.structure.faults(self.leaf_column, self.schema.names)
+        if faults:
+            raise StructureError(faults)
+        for array in (*self._structure_arrays().values(), *self._leaf_arrays().values()):
+            array.setflags(write=False)
+
+    @cached_property
+    def leaf_column(self) -> IntArray:
+        """(n_leaves,) the column of each leaf."""
+        return np.repeat(
+            np.array([g.column for g in self.groups], dtype=np.int64),
+            np.array([g.size for g in self.groups], dtype=np.int64),
+        )
+
+    @cached_property
+    def _scopes(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        return self.structure.scopes(self.leaf_column, len(self.schema))
+
+    def covers(self, column: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """(n_nodes,) whether a node's scope holds the column."""
+        bit = np.left_shift(np.uint64(1), np.uint64(column % 64))
+        answer: np.ndarray[tuple[int], np.dtype[np.bool_]]
+        answer = (self._scopes[:, column // 64] & bit) != 0
+        return answer
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The order of evaluation, worked out once."""
+        return Plan.of(self.structure)
+
+    @property
+    def n_nodes(self) -> int:
+        """Leaves, sums and products."""
+        return self.structure.n_nodes
+
+    @property
+    def n_edges(self) -> int:
+        """Edges."""
+        return self.structure.n_edges
+
+    @property
+    def depth(self) -> int:
+        """Longest path from the root to a leaf."""
+        return int(self.structure.levels[-1])
+
+    @property
+    def n_parameters(self) -> int:
+        """Free parameters: sums' weights less one each, and the leaves' own."""
+        arity = self.structure.arity[self.structure.is_sum]
+        leaves = sum(g.family.n_parameters(g.params) for g in self.groups)
+        return int((arity - 1).sum()) + leaves
+
+    def __repr__(self) -> str:
+        sums = int(self.structure.is_sum.sum())
+        return (
+            f"Circuit({len(self.schema)} variables, {self.n_nodes} nodes: {sums} sums, "
+            f"{self.structure.n_inner - sums} products, {self.structure.n_leaves} leaves; "
+            f"{self.n_edges} edges, {self.n_parameters} parameters)"
+        )
+
+    # --- the hooks of Density: one file a query ---------------------------------------------------
+
+    def log_prob_table(self, table: Table) -> FloatArray:
+        return log_prob(self, table)
+
+    def sample_table(self, table: Table, rng: np.random.Generator) -> FloatArray:
+        return sample(self, table, rng)
+
+    def mpe_table(self, table: Table) -> FloatArray:
+        return mpe(self, table)
+
+    def moment_table(self, table: Table, order: int) -> FloatArray:
+        return moments(self, table, order)
+
+    def posterior_table(self, table: Table, column: int) -> FloatArray:
+        return posterior(self, table, column)
+
+    def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
+        return covariance(self, evidence, columns)
+
+    def restrict(self, keep: tuple[str, ...], evidence: Table) -> Circuit:
+        return Circuit.assemble(*restrict(self, keep, evidence))
+
+    @staticmethod
+    def assemble(assembler: Assembler, root: int, fit_report: FitReport | None = None) -> Circuit:
+        """The circuit below `root` of the nodes an assembler has collected."""
+        groups, structure = assembler.parts(root)
+        return Circuit(assembler.schema, groups, structure, fit_report)
+
+    @cached_property
+    def mpe_is_exact(self) -> bool:
+        """Whether the circuit is deterministic (provably, by the supports of its leaves)."""
+        return is_deterministic(self)
+
+    # --- storage ----------------------------------------------------------------------------------
+
+    def _structure_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {
+            "is_sum": self.structure.is_sum,
+            "first_edge": self.structure.first_edge,
+            "child": self.structure.child,
+            "log_weight": self.structure.log_weight,
+        }
+
+    def _leaf_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {
+            f"leaf.{at}.{name}": group.params[name]
+            for at, group in enumerate(self.groups)
+            for name in group.family.parameters
+        }
+
+    def to_record(self) -> Record:
+        header = {
+            "schema": self.schema.to_json(),
+            "n_leaves": self.structure.n_leaves,
+            "groups": [
+                {
+                    "family": group.family.name,
+                    "column": group.column,
+                    "grid": _grid_json(group.grid, self.schema.variables[group.column].grid),
+                }
+                for group in self.groups
+            ],
+            "fit_report": None if self.fit_report is None else self.fit_report.to_json(),
+        }
+        return Record("circuit", header, {**self._structure_arrays(), **self._leaf_arrays()})
+
+    @staticmethod
+    def from_record(record: Record) -> Circuit:
+        """Inverse of `to_record`; anything that is not as it should be is a `StorageError`."""
+        try:
+            return _from_record(record.header, record.arrays)
+        except StorageError:
+            raise
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            AttributeError,
+            OverflowError,
+        ) as error:
+            raise StorageError(f"the circuit in the file is not valid: {error}") from None
+
+
+def _grid_json(grid: Grid | None, of_variable: Grid | None) -> Any:
+    """A leaf's grid; "variable" where it is the schema's, which is then not written twice."""
+    if grid is None:
+        return None
+    return "variable" if grid == of_variable else grid.to_json()
+
+
+def _from_record(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Circuit:
+    schema = Schema.from_json(header["schema"])
+    groups, first = [], 0
+    for at, entry in enumerate(header["groups"]):
+        family = family_named(entry["family"])
+        column = entry["column"]
+        if not isinstance(column, int) or not 0 <= column < len(schema):
+            raise StorageError(f"leaf group {at} is over column {column!r} of {len(schema)}")
+        params = {name: _floats(arrays, f"leaf.{at}.{name}") for name in family.parameters}
+        grid = entry["grid"]
+        if grid == "variable":
+            grid = schema.variables[column].grid
+        elif grid is not None:
+            grid = Grid.from_json(grid)
+        group = LeafGroup(family, column, first, params, grid)
+        groups.append(group)
+        first += group.size
+    n_leaves = header["n_leaves"]
+    if n_leaves != first:
+        raise StorageError(f"the header says {n_leaves!r} leaves, the arrays hold {first}")
+    is_sum, first_edge = arrays["is_sum"], arrays["first_edge"]
+    child, log_weight = arrays["child"], _floats(arrays, "log_weight")
+    shapes = (is_sum.ndim, first_edge.ndim, child.ndim, log_weight.ndim)
+    if shapes != (1, 1, 1, 1) or is_sum.dtype != np.bool_:
+        raise StorageError("the arrays of the structure have wrong shapes or types")
+    if first_edge.dtype != np.int64 or child.dtype != np.int64:
+        raise StorageError("the arrays of the structure have wrong shapes or types")
+    if (
+        first_edge.size != is_sum.size + 1
+        or first_edge[0] != 0
+        or first_edge[-1] != child.size
+        or (np.diff(first_edge) < 0).any()
+        or child.size != log_weight.size
+    ):
+        raise StorageError("the arrays of the structure do not fit together")
+    report = header["fit_report"]
+    return Circuit(
+        schema,
+        tuple(groups),
+        Structure(n_leaves, is_sum, first_edge, child, log_weight),
+        None if report is None else FitReport.from_json(report),
+    )
+
+
+def _floats(arrays: Mapping[str, Any], name: str) -> FloatArray:
+    array = arrays[name]
+    if array.dtype != np.float64 or array.ndim < 1:
+        raise StorageError(f"array {name} must hold float64 numbers, found {array.dtype}")
+    return np.asarray(array)

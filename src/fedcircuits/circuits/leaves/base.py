@@ -1,0 +1,103 @@
+"""The complete contract of a leaf family.
+
+A family is stateless: its methods take the parameters of L leaves over one variable, as arrays
+whose first axis is L, and the grid the leaves share if the family has one. Every family is exactly
+normalised with respect to the base measure of its variable (length for continuous variables plus
+counting measure on the atoms of a grid, counting measure for the others).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.variable import Kind, Variable
+
+Params = Mapping[str, FloatArray]
+
+
+class LeafFamily(ABC):
+    """One kind of univariate distribution."""
+
+    name: ClassVar[str]
+    kinds: ClassVar[tuple[Kind, ...]]
+    parameters: ClassVar[tuple[str, ...]]
+    has_grid: ClassVar[bool] = False
+
+    @abstractmethod
+    def check(self, params: Params, variable: Variable, grid: Grid | None) -> list[str]:
+        """Faults of the parameters, in words; an empty list if there are none."""
+
+    @abstractmethod
+    def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
+        """(L, n) log-density of the encoded values x (n,); -inf outside the support."""
+
+    @abstractmethod
+    def sample(
+        self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """(m,) one encoded value from each of the leaves `which` (m,)."""
+
+    @abstractmethod
+    def mode(self, params: Params, grid: Grid | None) -> tuple[FloatArray, FloatArray]:
+        """(L,) an encoded value of highest density, and (L,) that log-density."""
+
+    @abstractmethod
+    def moment(
+        self, params: Params, grid: Grid | None, variable: Variable, order: int
+    ) -> FloatArray:
+        """(L,) E[x**order], of the value as a number, times the probability that there is one."""
+
+    @abstractmethod
+    def support(self, params: Params, grid: Grid | None) -> FloatArray:
+        """(L, s) truth values of s states that have positive mass, or (L, 2) lowest and highest."""
+
+    @abstractmethod
+    def fit(
+        self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
+    ) -> Leaf:
+        """The leaf of highest (smoothed) likelihood for the encoded values x (n,)."""
+
+    def present(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        """(L,) probability of not being "observed to be missing"."""
+        del grid, variable
+        return np.ones(params[self.parameters[0]].shape[0])
+
+    def n_parameters(self, params: Params) -> int:
+        """Free parameters of all L leaves together."""
+        return int(sum(params[name].size for name in self.parameters))
+
+    @property
+    def support_is_states(self) -> bool:
+        """Whether `support` gives truth values per state rather than an interval."""
+        return self.has_grid
+
+
+def shape_faults(params: Params, names: tuple[str, ...]) -> list[str]:
+    """Faults of scalar parameters that every family shares: absent, ragged or not finite."""
+    faults = []
+    absent = [name for name in names if name not in params]
+    if absent:
+        return [f"lacks the parameter(s) {', '.join(absent)}"]
+    size = params[names[0]].shape[:1]
+    for name in names:
+        if params[name].ndim != 1 or params[name].shape != size:
+            faults.append(f"{name} must be one number a leaf, found shape {params[name].shape}")
+        elif not np.isfinite(params[name]).all():
+            faults.append(
+                f"{name} must be finite, found {params[name][~np.isfinite(params[name])][0]}"
+            )
+    return faults
+
+
+def as_weights(x: FloatArray, weights: FloatArray | None) -> FloatArray:
+    """(n,) weights of the values; a fit needs at least one row of positive weight."""
+    answer = np.ones(x.shape[0]) if weights is None else np.asarray(weights, dtype=float)
+    if answer.sum() <= 0:
+        raise ValueError("a leaf cannot be fitted to no rows (total weight 0)")
+    return answer

@@ -1,0 +1,78 @@
+"""Categorical leaf; with two categories, a Bernoulli leaf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights
+from fedcircuits.circuits.leaves.tables import draw_states, log_table, lookup, table_faults
+from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.variable import Variable
+
+
+class Categorical(LeafFamily):
+    """A probability for each code of a categorical or binary variable."""
+
+    name = "categorical"
+    kinds = ("categorical", "binary")
+    parameters = ("probs",)
+
+    @property
+    def support_is_states(self) -> bool:
+        return True
+
+    def check(self, params: Params, variable: Variable, grid: Grid | None) -> list[str]:
+        del grid
+        return table_faults(params, "probs", variable.n_codes)
+
+    def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
+        del grid
+        return lookup(log_table(params["probs"]), x.astype(np.int64))
+
+    def sample(
+        self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        del grid
+        return draw_states(params["probs"], which, rng).astype(float)
+
+    def mode(self, params: Params, grid: Grid | None) -> tuple[FloatArray, FloatArray]:
+        del grid
+        best = params["probs"].argmax(axis=1)
+        return best.astype(float), log_table(params["probs"].max(axis=1))
+
+    def moment(
+        self, params: Params, grid: Grid | None, variable: Variable, order: int
+    ) -> FloatArray:
+        del grid
+        numbers = variable.numbers
+        if numbers is None:  # strings have no moments; zero keeps other columns' answers in shape
+            return np.zeros(params["probs"].shape[0])
+        return params["probs"][:, : numbers.size] @ numbers**order
+
+    def present(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        del grid
+        return params["probs"][:, : len(variable.categories)].sum(axis=1)
+
+    def support(self, params: Params, grid: Grid | None) -> FloatArray:
+        del grid
+        return (params["probs"] > 0).astype(float)
+
+    def n_parameters(self, params: Params) -> int:
+        leaves, codes = params["probs"].shape
+        return leaves * (codes - 1)
+
+    def fit(
+        self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
+    ) -> Leaf:
+        """Smoothed relative frequencies.
+
+        Options:
+            smoothing: pseudo-count added to every category (default 0.1).
+        """
+        counts = np.bincount(
+            x.astype(np.int64), as_weights(x, weights), minlength=variable.n_codes
+        ) + float(options.get("smoothing", 0.1))
+        return Leaf(variable.name, self.name, {"probs": counts / counts.sum()})

@@ -1,0 +1,123 @@
+"""Discretised Gaussian leaf: exact masses of the levels 0..top of a pixel.
+
+Level k stands for x = k / top. Edges lie halfway between levels; the lowest level takes everything
+below the first edge and the highest everything above the last, so the masses sum to one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights, shape_faults
+from fedcircuits.circuits.leaves.normal import log_interval_mass
+from fedcircuits.circuits.leaves.tables import draw_states
+from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.variable import Variable
+
+
+def level_log_mass(
+    mean: FloatArray, sd: FloatArray, top: FloatArray, level: FloatArray
+) -> FloatArray:
+    """Log-mass of a level under a Gaussian on the scale level / top (arrays broadcast)."""
+    low = np.where(level <= 0, -np.inf, (level - 0.5) / top)
+    high = np.where(level >= top, np.inf, (level + 0.5) / top)
+    return log_interval_mass((low - mean) / sd, (high - mean) / sd)
+
+
+class DiscretisedGaussian(LeafFamily):
+    """Gaussian with mean and sd on the scale 0..1, integrated over each level's bin."""
+
+    name = "discretised_gaussian"
+    kinds = ("count",)
+    parameters = ("mean", "sd", "top")
+
+    def check(self, params: Params, variable: Variable, grid: Grid | None) -> list[str]:
+        del grid
+        faults = shape_faults(params, self.parameters)
+        if faults:
+            return faults
+        if (params["sd"] <= 0).any():
+            faults.append(f"sd must be positive, found {params['sd'].min():g}")
+        top = params["top"]
+        if (top < 1).any() or (top != np.floor(top)).any() or (top > 65535).any():
+            faults.append("top must be a whole number from 1 to 65535")
+        elif np.unique(top).size > 1:
+            faults.append("top must be the same in all leaves of a variable")
+        if variable.closed and variable.domain is not None and not faults:
+            if variable.domain != (0.0, float(top[0])):
+                faults.append(f"levels 0..{top[0]:g} are not the declared domain {variable.domain}")
+        return faults
+
+    def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
+        del grid
+        mean, sd, top = (params[name][:, None] for name in self.parameters)  # (L, 1)
+        legal = (x >= 0) & (x == np.floor(x)) & (x <= params["top"][0])
+        level = np.where(legal, x, 0.0)[None, :]
+        return np.where(legal[None, :], level_log_mass(mean, sd, top, level), -np.inf)
+
+    def _log_masses(self, params: Params) -> FloatArray:
+        """(L, top + 1) log-mass of every level."""
+        mean, sd, top = (params[name][:, None] for name in self.parameters)
+        return level_log_mass(mean, sd, top, np.arange(params["top"][0] + 1)[None, :])
+
+    def sample(
+        self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        del grid
+        return draw_states(np.exp(self._log_masses(params)), which, rng).astype(float)
+
+    def mode(self, params: Params, grid: Grid | None) -> tuple[FloatArray, FloatArray]:
+        del grid
+        log_masses = self._log_masses(params)
+        return log_masses.argmax(axis=1).astype(float), log_masses.max(axis=1)
+
+    def moment(
+        self, params: Params, grid: Grid | None, variable: Variable, order: int
+    ) -> FloatArray:
+        del grid, variable
+        return np.exp(self._log_masses(params)) @ np.arange(params["top"][0] + 1) ** order
+
+    def support(self, params: Params, grid: Grid | None) -> FloatArray:
+        del grid
+        return np.stack([np.zeros_like(params["top"]), params["top"]], axis=1)
+
+    def n_parameters(self, params: Params) -> int:
+        return 2 * params["mean"].size
+
+    def fit(
+        self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
+    ) -> Leaf:
+        """Weighted maximum likelihood of the masses by L-BFGS on (mean, log sd).
+
+        Options:
+            top: highest level (default: the declared domain's, or 255).
+            min_sd: floor of the standard deviation (default: a tenth of a level).
+        """
+        w = as_weights(x, weights)
+        declared = variable.domain[1] if variable.closed and variable.domain else 255.0
+        top = float(options.get("top", declared))
+        least = float(options.get("min_sd", 0.1 / top))
+        counts = np.bincount(x.astype(np.int64), w, minlength=int(top) + 1)
+        levels = np.flatnonzero(counts)
+        share = counts[levels] / counts.sum()
+        at = levels / top
+        mean = float(share @ at)
+        sd = max(float(np.sqrt(share @ (at - mean) ** 2)), least)
+
+        def loss(theta: FloatArray) -> float:
+            log_mass = level_log_mass(
+                theta[0], np.exp(theta[1]), np.float64(top), levels.astype(float)
+            )
+            return -float(share @ log_mass)
+
+        bounds = [(-3.0, 4.0), (np.log(least), np.log(10.0))]
+        best = minimize(
+            loss, np.array([mean, np.log(sd)]), method="L-BFGS-B", bounds=bounds,
+            options={"ftol": 1e-14},
+        )  # fmt: skip
+        found = {"mean": float(best.x[0]), "sd": float(np.exp(best.x[1])), "top": top}
+        return Leaf(variable.name, self.name, found)

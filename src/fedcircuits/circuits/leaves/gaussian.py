@@ -1,0 +1,93 @@
+"""Gaussian leaf on the whole line."""
+
+from __future__ import annotations
+
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights, shape_faults
+from fedcircuits.circuits.leaves.normal import log_density
+from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.variable import Variable
+
+
+class Gaussian(LeafFamily):
+    """Normal distribution with parameters mean and sd."""
+
+    name = "gaussian"
+    kinds = ("continuous",)
+    parameters = ("mean", "sd")
+
+    def check(self, params: Params, variable: Variable, grid: Grid | None) -> list[str]:
+        del grid
+        faults = shape_faults(params, self.parameters)
+        if not faults and (params["sd"] <= 0).any():
+            faults.append(f"sd must be positive, found {params['sd'].min():g}")
+        if variable.closed:
+            faults.append(
+                f"a Gaussian leaks mass out of the declared domain {variable.domain}; "
+                "use a truncated one"
+            )
+        return faults
+
+    def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
+        del grid
+        z = (x[None, :] - params["mean"][:, None]) / params["sd"][:, None]  # (L, n)
+        return log_density(z) - np.log(params["sd"])[:, None]
+
+    def sample(
+        self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        del grid
+        return params["mean"][which] + params["sd"][which] * rng.standard_normal(which.size)
+
+    def mode(self, params: Params, grid: Grid | None) -> tuple[FloatArray, FloatArray]:
+        del grid
+        return params["mean"], log_density(np.zeros(1)) - np.log(params["sd"])
+
+    def moment(
+        self, params: Params, grid: Grid | None, variable: Variable, order: int
+    ) -> FloatArray:
+        del grid, variable
+        # E[(mean + sd z)^k]; odd moments of z vanish, even ones are double factorials.
+        total = np.zeros_like(params["mean"])
+        double_factorial = 1.0
+        for i in range(0, order + 1, 2):
+            double_factorial *= max(i - 1, 1)
+            total += (
+                comb(order, i)
+                * params["mean"] ** (order - i)
+                * params["sd"] ** i
+                * double_factorial
+            )
+        return total
+
+    def support(self, params: Params, grid: Grid | None) -> FloatArray:
+        del grid
+        return np.tile([-np.inf, np.inf], (params["mean"].size, 1))
+
+    def fit(
+        self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
+    ) -> Leaf:
+        """Weighted mean and standard deviation.
+
+        Options:
+            min_sd: floor of the standard deviation (default 1e-3 of the variable's range, or of
+                the values' magnitude if it is constant).
+        """
+        w = as_weights(x, weights)
+        mean = float(np.average(x, weights=w))
+        sd = float(np.sqrt(np.average((x - mean) ** 2, weights=w)))  # centred first
+        floor = options.get("min_sd")
+        sd = max(sd, default_floor(variable, x) if floor is None else float(floor))
+        return Leaf(variable.name, self.name, {"mean": mean, "sd": sd})
+
+
+def default_floor(variable: Variable, x: FloatArray) -> float:
+    """A standard deviation below which a column is constant for all purposes."""
+    low, high = variable.domain or (float(x.min()), float(x.max()))
+    reach = high - low if np.isfinite(high - low) else float(x.max() - x.min())
+    return 1e-3 * (reach or float(np.abs(x).max()) or 1.0)

@@ -1,0 +1,114 @@
+"""Histogram leaf: masses on the atoms, bins and tails of a grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights
+from fedcircuits.circuits.leaves.tables import draw_states, log_table, lookup, table_faults
+from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.schema import variable_grid
+from fedcircuits.schema.sketch import Sketch
+from fedcircuits.schema.variable import Variable
+
+
+class Histogram(LeafFamily):
+    """p(x) = mass of the state of x, times the grid's density within that state."""
+
+    name = "histogram"
+    kinds = ("continuous",)
+    parameters = ("masses",)
+    has_grid = True
+    integer = False
+
+    def check(self, params: Params, variable: Variable, grid: Grid | None) -> list[str]:
+        if grid is None:
+            return ["needs a grid"]
+        faults = table_faults(params, "masses", grid.n_states)
+        if grid.integer != self.integer:
+            found = "integers" if grid.integer else "the line"
+            faults.append(f"its grid is over {found}, not what a {variable.kind} variable needs")
+        if grid.missing != variable.missing_state:
+            faults.append("grid and variable disagree on whether missing is a state")
+        if variable.closed and variable.domain is not None:
+            open_low = np.isfinite(variable.domain[0]) and grid.tails[0] > 0
+            open_high = np.isfinite(variable.domain[1]) and grid.tails[1] > 0
+            if (
+                open_low
+                or open_high
+                or grid.edges[0] < variable.domain[0]
+                or grid.edges[-1] > variable.domain[1]
+            ):
+                faults.append(f"its grid leaves the declared domain {variable.domain}")
+        return faults
+
+    def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
+        assert grid is not None
+        return lookup(log_table(params["masses"]), grid.encode(x)) + grid.log_within(x)[None, :]
+
+    def sample(
+        self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        assert grid is not None
+        return grid.sample_within(draw_states(params["masses"], which, rng), rng)
+
+    def mode(self, params: Params, grid: Grid | None) -> tuple[FloatArray, FloatArray]:
+        assert grid is not None
+        value, log_within = grid.modes()  # (s,), (s,)
+        log_density = log_table(params["masses"]) + log_within[None, :]  # (L, s)
+        best = log_density.argmax(axis=1)
+        return value[best], log_density.max(axis=1)
+
+    def moment(
+        self, params: Params, grid: Grid | None, variable: Variable, order: int
+    ) -> FloatArray:
+        del variable
+        assert grid is not None
+        per_state = grid.moments(order)  # (s,), possibly infinite in a tail
+        with np.errstate(invalid="ignore"):
+            terms = np.where(params["masses"] > 0, params["masses"] * per_state[None, :], 0.0)
+        return terms.sum(axis=1)
+
+    def present(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        del variable
+        assert grid is not None
+        return 1.0 - params["masses"][:, -1] if grid.missing else np.ones(len(params["masses"]))
+
+    def support(self, params: Params, grid: Grid | None) -> FloatArray:
+        del grid
+        return (params["masses"] > 0).astype(float)
+
+    def n_parameters(self, params: Params) -> int:
+        leaves, states = params["masses"].shape
+        return leaves * (states - 1)
+
+    def fit(
+        self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
+    ) -> Leaf:
+        """Smoothed relative frequencies of the states of a grid.
+
+        Options:
+            grid: the grid (default: the variable's, or one made from these values).
+            n_bins: number of quantile bins of a grid made here.
+            smoothing: pseudo-count added to every state (default 0.1).
+        """
+        w = as_weights(x, weights)
+        grid = options.get("grid", variable.grid)
+        if grid is None:
+            real = np.isfinite(x)
+            sketch = Sketch.of(x[real], w[real])
+            grid = variable_grid(variable, sketch, options.get("n_bins"))
+        counts = np.bincount(grid.encode(x), w, minlength=grid.n_states)
+        counts = counts + float(options.get("smoothing", 0.1))
+        return Leaf(variable.name, self.name, {"masses": counts / counts.sum()}, grid)
+
+
+class CountTable(Histogram):
+    """The same on an integer grid: a table of counts with gaps and open tails."""
+
+    name = "count_table"
+    kinds = ("count",)
+    integer = True

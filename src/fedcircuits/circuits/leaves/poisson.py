@@ -1,0 +1,81 @@
+"""Poisson leaf for counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights, shape_faults
+from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.variable import Variable
+
+
+class Poisson(LeafFamily):
+    """Poisson distribution with parameter rate."""
+
+    name = "poisson"
+    kinds = ("count",)
+    parameters = ("rate",)
+
+    def check(self, params: Params, variable: Variable, grid: Grid | None) -> list[str]:
+        del grid
+        faults = shape_faults(params, self.parameters)
+        if not faults and (params["rate"] <= 0).any():
+            faults.append(f"rate must be positive, found {params['rate'].min():g}")
+        if variable.closed and variable.domain not in (None, (0.0, np.inf)):
+            faults.append(
+                f"a Poisson leaks mass out of the declared domain {variable.domain}; use a table"
+            )
+        return faults
+
+    def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
+        del grid
+        rate = params["rate"][:, None]  # (L, 1)
+        legal = (x >= 0) & (x == np.floor(x)) & np.isfinite(x)
+        k = np.where(legal, x, 0.0)[None, :]
+        return np.where(legal[None, :], xlogy(k, rate) - rate - gammaln(k + 1), -np.inf)
+
+    def sample(
+        self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        del grid
+        return rng.poisson(params["rate"][which]).astype(float)
+
+    def mode(self, params: Params, grid: Grid | None) -> tuple[FloatArray, FloatArray]:
+        at = np.floor(params["rate"])
+        log_density = xlogy(at, params["rate"]) - params["rate"] - gammaln(at + 1)
+        del grid
+        return at, log_density
+
+    def moment(
+        self, params: Params, grid: Grid | None, variable: Variable, order: int
+    ) -> FloatArray:
+        del grid, variable
+        # Touchard polynomials: E[x^(k+1)] = rate * sum_i C(k, i) E[x^i].
+        raw = [np.ones_like(params["rate"])]
+        for k in range(order):
+            pascal = 1.0
+            total = np.zeros_like(params["rate"])
+            for i in range(k + 1):
+                total += pascal * raw[i]
+                pascal *= (k - i) / (i + 1)
+            raw.append(params["rate"] * total)
+        return raw[order]
+
+    def support(self, params: Params, grid: Grid | None) -> FloatArray:
+        del grid
+        return np.tile([0.0, np.inf], (params["rate"].size, 1))
+
+    def fit(
+        self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
+    ) -> Leaf:
+        """The weighted mean.
+
+        Options:
+            min_rate: floor of the rate (default 1e-3).
+        """
+        rate = float(np.average(x, weights=as_weights(x, weights)))
+        return Leaf(variable.name, self.name, {"rate": max(rate, options.get("min_rate", 1e-3))})

@@ -1,0 +1,54 @@
+"""What families with a table of probabilities share: checks, look-ups, draws."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcircuits.circuits.leaves.base import Params
+from fedcircuits.schema.grid import FloatArray, IntArray
+
+SUM_TOLERANCE = 1e-9
+
+
+def table_faults(params: Params, name: str, n_states: int) -> list[str]:
+    """Faults of a table (L, n_states) whose rows must be probabilities."""
+    if name not in params:
+        return [f"lacks the parameter {name}"]
+    table = params[name]
+    if table.ndim != 2 or table.shape[1] != n_states:
+        return [f"{name} must give {n_states} numbers a leaf, found shape {table.shape}"]
+    if not (np.isfinite(table).all() and (table >= 0).all()):
+        return [f"{name} must be finite and not negative"]
+    off = np.abs(table.sum(axis=1) - 1)
+    if (off > SUM_TOLERANCE).any():
+        return [f"{name} must sum to one, found {table.sum(axis=1)[off.argmax()]:.12g}"]
+    return []
+
+
+def log_table(table: FloatArray) -> FloatArray:
+    """Logarithm of probabilities, -inf for zero without a warning."""
+    with np.errstate(divide="ignore"):
+        return np.log(table)
+
+
+def lookup(log_probs: FloatArray, states: IntArray) -> FloatArray:
+    """(L, n) entries of (L, s) at states (n,); -inf where the state is negative (none)."""
+    answer = np.take(log_probs, states, axis=1, mode="clip")
+    nowhere = states < 0
+    if nowhere.any():
+        answer[:, nowhere] = -np.inf
+    return answer
+
+
+def draw_states(table: FloatArray, which: IntArray, rng: np.random.Generator) -> IntArray:
+    """(m,) a state drawn from row which[i] of the table (L, s), by inversion."""
+    cumulative = np.cumsum(table, axis=1)  # (L, s)
+    u = rng.random(which.size) * cumulative[which, -1]
+    answer = np.empty(which.size, dtype=np.int64)
+    # Leaf by leaf keeps memory at m, not m times s; a state of mass zero is never hit because
+    # side="right" steps over equal cumulative values.
+    order = np.argsort(which, kind="stable")
+    leaves, starts = np.unique(which[order], return_index=True)
+    for leaf, rows in zip(leaves, np.split(order, starts[1:]), strict=True):
+        answer[rows] = np.searchsorted(cumulative[leaf], u[rows], side="right")
+    return np.minimum(answer, table.shape[1] - 1)

@@ -1,0 +1,78 @@
+"""Uniform leaf on an interval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights, shape_faults
+from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.variable import Variable
+
+
+class Uniform(LeafFamily):
+    """Uniform density on [low, high]."""
+
+    name = "uniform"
+    kinds = ("continuous",)
+    parameters = ("low", "high")
+
+    def check(self, params: Params, variable: Variable, grid: Grid | None) -> list[str]:
+        del grid
+        faults = shape_faults(params, self.parameters)
+        if not faults and (params["low"] >= params["high"]).any():
+            faults.append("low must be below high")
+        if not faults and variable.closed and variable.domain is not None:
+            low, high = variable.domain
+            if (params["low"] < low).any() or (params["high"] > high).any():
+                faults.append(f"the interval leaves the declared domain {variable.domain}")
+        return faults
+
+    def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
+        del grid
+        low, high = params["low"][:, None], params["high"][:, None]  # (L, 1)
+        inside = (x[None, :] >= low) & (x[None, :] <= high)
+        return np.where(inside, -np.log(high - low), -np.inf)
+
+    def sample(
+        self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        del grid
+        low, high = params["low"][which], params["high"][which]
+        return low + (high - low) * rng.random(which.size)
+
+    def mode(self, params: Params, grid: Grid | None) -> tuple[FloatArray, FloatArray]:
+        del grid
+        low, high = params["low"], params["high"]
+        return 0.5 * (low + high), -np.log(high - low)
+
+    def moment(
+        self, params: Params, grid: Grid | None, variable: Variable, order: int
+    ) -> FloatArray:
+        del grid, variable
+        low, high = params["low"], params["high"]
+        powers = [low**i * high ** (order - i) for i in range(order + 1)]
+        return np.mean(powers, axis=0)
+
+    def support(self, params: Params, grid: Grid | None) -> FloatArray:
+        del grid
+        return np.stack([params["low"], params["high"]], axis=1)
+
+    def fit(
+        self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
+    ) -> Leaf:
+        """The smallest interval that holds every value of positive weight.
+
+        Options:
+            min_width: floor of its width (default 1e-3 of the variable's range or magnitude).
+        """
+        seen = x[as_weights(x, weights) > 0]
+        low, high = float(seen.min()), float(seen.max())
+        floor = options.get("min_width")
+        if floor is None:
+            reach = (variable.domain[1] - variable.domain[0]) if variable.domain else 0.0
+            floor = 1e-3 * ((reach if np.isfinite(reach) else 0.0) or abs(high) or 1.0)
+        grow = max(0.0, float(floor) - (high - low)) / 2
+        return Leaf(variable.name, self.name, {"low": low - grow, "high": high + grow})

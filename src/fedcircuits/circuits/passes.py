@@ -1,0 +1,187 @@
+"""The two passes every query is made of: values up from the leaves, flows down from the root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcircuits.circuits.plan import DenseSums, Index, Plan, Products, Step, Sums
+from fedcircuits.schema import Table
+from fedcircuits.schema.grid import FloatArray
+
+if TYPE_CHECKING:
+    from fedcircuits.circuits.circuit import Circuit
+
+# Only the subtraction of a row maximum is guarded: -inf minus this stays -inf, and no value is
+# ever floored.
+LOWEST = float(np.finfo(np.float64).min)
+CHUNK_BYTES = 8 * 2**20
+# Below this a dense sum has lost digits to underflow and is worked out again in log-space.
+TINY = 1e-280
+
+Combine = Callable[[FloatArray, Step], None]
+
+
+def chunk_rows(n_nodes: int) -> int:
+    """Rows in a chunk: the array of all nodes' values stays small enough for the caches."""
+    return int(np.clip(CHUNK_BYTES // (8 * max(n_nodes, 1)), 16, 4096))
+
+
+def chunked(circuit: Circuit, table: Table) -> Iterator[tuple[slice, Table]]:
+    """Chunks of rows of a size that suits the circuit."""
+    return table.chunks(chunk_rows(circuit.n_nodes))
+
+
+def leaf_log_prob(circuit: Circuit, table: Table, values: FloatArray) -> None:
+    """Fill the leaves' rows of values (n_nodes, n): log-density, or 0 where not observed."""
+    for group in circuit.groups:
+        column, seen = table.values[:, group.column], table.observed[:, group.column]
+        if not seen.any():
+            values[group.nodes] = 0.0
+            continue
+        values[group.nodes] = group.family.log_prob(group.params, group.grid, column)
+        if not seen.all():
+            values[group.nodes, ~seen] = 0.0
+
+
+def up(plan: Plan, values: FloatArray, combine: Combine) -> None:
+    """Fill values (n_nodes, n) from the leaves to the root."""
+    for step in plan.steps:
+        combine(values, step)
+
+
+def sum_product(values: FloatArray, step: Step) -> None:
+    """Log-space sums and products: the ordinary meaning of a circuit."""
+    if isinstance(step, Products):
+        _add_children(values, step)
+    elif isinstance(step, DenseSums):
+        _dense_sums(values, step)
+    else:
+        _sums(values, step)
+
+
+def max_product(values: FloatArray, step: Step) -> None:
+    """Log-space maxima and products: the value of the best induced tree."""
+    if isinstance(step, Products):
+        _add_children(values, step)
+        return
+    best = np.full((step.nodes.size, values.shape[1]), -np.inf)
+    for i in range(step.log_weights.shape[1]):
+        child: Index = step.slots[i] if isinstance(step, Sums) else step.children[i : i + 1]
+        np.maximum(best, values[child] + step.log_weights[:, i, None], out=best)
+    values[step.out] = best
+
+
+def _add_children(values: FloatArray, step: Products) -> None:
+    """Products: sums of logs. Loops over the shorter of nodes and slots."""
+    k, r = step.children.shape
+    if k < r:
+        for node, children in zip(step.nodes, step.children, strict=True):
+            values[node] = values[children].sum(axis=0)
+        return
+    total = (
+        values[step.slots[0]].copy() if isinstance(step.slots[0], slice) else values[step.slots[0]]
+    )
+    for slot in step.slots[1:]:
+        total += values[slot]
+    values[step.out] = total
+
+
+def _sums(values: FloatArray, step: Sums) -> None:
+    k, r = step.children.shape
+    if k < r:
+        for node, children, log_weight in zip(
+            step.nodes, step.children, step.log_weights, strict=True
+        ):
+            terms = values[children] + log_weight[:, None]  # (r, n)
+            values[node] = log_sum_exp(terms)
+        return
+    terms = [values[slot] + step.log_weights[:, i, None] for i, slot in enumerate(step.slots)]
+    top = terms[0].copy()  # (k, n)
+    for term in terms[1:]:
+        np.maximum(top, term, out=top)
+    np.maximum(top, LOWEST, out=top)
+    total = np.zeros_like(top)
+    for term in terms:
+        term -= top
+        total += np.exp(term, out=term)
+    with np.errstate(divide="ignore"):
+        values[step.out] = np.log(total, out=total) + top
+
+
+def log_sum_exp(terms: FloatArray) -> FloatArray:
+    """(n,) log of the sum of exponentials over the first axis of (r, n); all -inf gives -inf."""
+    top = np.maximum(terms.max(axis=0), LOWEST)
+    with np.errstate(divide="ignore"):
+        answer: FloatArray = np.log(np.exp(terms - top).sum(axis=0)) + top
+    return answer
+
+
+def _dense_sums(values: FloatArray, step: DenseSums) -> None:
+    inside = values[step.source]  # (r, n)
+    top = np.maximum(inside.max(axis=0), LOWEST)  # (n,)
+    total = step.weights @ np.exp(inside - top)  # (k, n)
+    with np.errstate(divide="ignore"):
+        values[step.out] = np.log(total) + top
+    # The shared maximum may belong to a child with weight zero: then all that counts has
+    # underflowed although its logarithm is an ordinary number.
+    for row in np.flatnonzero((total < TINY).any(axis=0)):
+        terms = step.log_weights + inside[:, row]  # (k, r)
+        values[step.nodes, row] = log_sum_exp(terms.T)
+
+
+def down(
+    plan: Plan,
+    values: FloatArray,
+    flows: FloatArray,
+    wanted: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,
+) -> None:
+    """Spread flows (n_nodes, n), 1 at the root and 0 elsewhere, down to the leaves.
+
+    The flow of a node is the probability, given the evidence of a row, that the node is part of
+    the tree the row came from. `values` are those of a sum-product pass, finite at the root.
+
+    Args:
+        plan: of the circuit.
+        values: (n_nodes, n).
+        flows: (n_nodes, n), filled in place.
+        wanted: (n_nodes,) nodes whose flow matters; steps that lead to none are left out.
+    """
+    for step in reversed(plan.steps):
+        if wanted is not None and not wanted[step.nodes].any():
+            continue
+        flow = flows[step.out]  # (k, n)
+        if isinstance(step, DenseSums):
+            inside = values[step.source]  # (r, n)
+            top = np.maximum(inside.max(axis=0), LOWEST)
+            level = np.maximum(values[step.out], LOWEST)  # (k, n)
+            with np.errstate(over="ignore"):
+                ratio = np.where(flow > 0, flow * np.exp(np.minimum(top - level, 700.0)), 0.0)
+            share = np.exp(inside - top) * (step.weights.T @ ratio)
+            lost = (ratio > 1e250).any(axis=0)
+            for row in np.flatnonzero(lost):
+                share[:, row] = _dense_share(step, inside[:, row], level[:, row], flow[:, row])
+            flows[step.source] += share
+            continue
+        for i, slot in enumerate(step.slots):
+            if isinstance(step, Products):
+                moved = flow
+            else:
+                level = np.maximum(values[step.out], LOWEST)
+                moved = flow * np.exp(values[slot] + step.log_weights[:, i, None] - level)
+            if isinstance(slot, slice):
+                flows[slot] += moved
+            else:
+                np.add.at(flows, slot, moved)  # a child may serve several parents
+
+
+def _dense_share(
+    step: DenseSums, inside: FloatArray, level: FloatArray, flow: FloatArray
+) -> FloatArray:
+    """(r,) flow into the children of one row, in log-space: exact where the fast form overflows."""
+    with np.errstate(divide="ignore", over="ignore"):
+        terms = step.log_weights + inside[None, :] - level[:, None]
+        answer: FloatArray = (flow[:, None] * np.exp(np.minimum(terms, 0.0))).sum(axis=0)
+    return answer

@@ -1,0 +1,1 @@
+"""One query a file, over the two shared passes."""

@@ -1,0 +1,67 @@
+"""Covariance matrices given evidence: conditional means and cross-moments carried upwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcircuits.circuits.plan import Products
+from fedcircuits.circuits.queries.likelihood import node_log_probs
+from fedcircuits.circuits.queries.moments import leaf_moments
+from fedcircuits.density import numbers_of
+from fedcircuits.schema import Table
+from fedcircuits.schema.grid import FloatArray
+
+if TYPE_CHECKING:
+    from fedcircuits.circuits.circuit import Circuit
+
+
+def covariance(circuit: Circuit, evidence: Table, columns: list[int]) -> FloatArray:
+    """(d, d) Cov[x_i, x_j | evidence] of some columns, evidence being one row.
+
+    Every node carries the conditional mean vector and the matrix of cross-moments of its scope,
+    taken about the overall means so that nothing cancels. A product adds, and multiplies means of
+    different children; a sum averages with its posterior weights. (Where "missing" is a state,
+    its value counts as the mean.)
+    """
+    d = len(columns)
+    place = {column: at for at, column in enumerate(columns)}
+    log_prob = node_log_probs(circuit, evidence)[:, 0]
+    centre = circuit.moment_table(evidence, 1)[0, columns]  # (d,)
+    mean = np.zeros((circuit.n_nodes, d))
+    cross = np.zeros((circuit.n_nodes, d, d))
+    first, there = leaf_moments(circuit, 1)
+    second, _ = leaf_moments(circuit, 2)
+    for group in circuit.groups:
+        at = place.get(group.column)
+        if at is None:
+            continue
+        variable, mid = circuit.schema.variables[group.column], centre[at]
+        if evidence.observed[0, group.column]:
+            own = numbers_of(variable, evidence.values[0, group.column : group.column + 1])[0]
+            mean[group.nodes, at] = own - mid
+            cross[group.nodes, at, at] = (own - mid) ** 2
+        else:
+            m1, m2, p = first[group.nodes], second[group.nodes], there[group.nodes]
+            mean[group.nodes, at] = m1 - mid * p
+            cross[group.nodes, at, at] = m2 - 2 * mid * m1 + mid**2 * p
+    for step in circuit.plan.steps:
+        if isinstance(step, Products):
+            below = mean[step.children]  # (k, r, d)
+            total = below.sum(axis=1)
+            mean[step.nodes] = total
+            apart = total[:, :, None] * total[:, None, :]
+            apart -= np.einsum("krd,kre->kde", below, below)
+            cross[step.nodes] = apart + cross[step.children].sum(axis=1)
+            continue
+        k, r = step.log_weights.shape
+        children = np.broadcast_to(step.children, (k, r))
+        level = log_prob[step.nodes]
+        with np.errstate(invalid="ignore"):
+            share = np.exp(step.log_weights + log_prob[children] - level[:, None])  # (k, r)
+        share[np.isneginf(level)] = 0.0
+        mean[step.nodes] = np.einsum("kr,krd->kd", share, mean[children])
+        cross[step.nodes] = np.einsum("kr,krde->kde", share, cross[children])
+    # The centre is the mean itself, up to rounding; the correction keeps the last digits.
+    return cross[-1] - np.outer(mean[-1], mean[-1])

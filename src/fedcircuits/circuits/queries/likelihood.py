@@ -1,0 +1,30 @@
+"""log p(observed cells) of every row: one pass up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcircuits.circuits.passes import chunked, leaf_log_prob, sum_product, up
+from fedcircuits.schema import Table
+from fedcircuits.schema.grid import FloatArray
+
+if TYPE_CHECKING:
+    from fedcircuits.circuits.circuit import Circuit
+
+
+def log_prob(circuit: Circuit, table: Table) -> FloatArray:
+    """(n,) log-density of the observed cells; memory does not grow with the rows."""
+    answer = np.empty(len(table))
+    for part, rows in chunked(circuit, table):
+        answer[part] = node_log_probs(circuit, rows)[-1]
+    return answer
+
+
+def node_log_probs(circuit: Circuit, rows: Table) -> FloatArray:
+    """(n_nodes, n) log-density of the observed cells in every node's scope."""
+    values = np.empty((circuit.n_nodes, len(rows)))
+    leaf_log_prob(circuit, rows, values)
+    up(circuit.plan, values, sum_product)
+    return values

@@ -1,0 +1,86 @@
+"""Walking down from the root, one induced tree a row: what sampling and decoding share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcircuits.circuits.plan import DenseSums, Products, Sums
+from fedcircuits.schema.grid import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from fedcircuits.circuits.circuit import Circuit
+
+# Given log-scores (p, r) of the children of p visited sums, the index of the chosen child (p,).
+Choose = Callable[[FloatArray], IntArray]
+PAIRS_PER_BLOCK = 2**22
+
+
+def walk(circuit: Circuit, values: FloatArray, choose: Choose) -> tuple[IntArray, IntArray]:
+    """Visited leaves and their rows, as two arrays of equal length.
+
+    In a smooth, decomposable circuit a row visits exactly one leaf of every variable.
+
+    Args:
+        circuit: the circuit.
+        values: (n_nodes, n) of the pass up that scores a sum's children.
+        choose: picks a child of each visited sum.
+    """
+    n = values.shape[1]
+    nodes = [np.full(n, circuit.n_nodes - 1, dtype=np.int64)]
+    rows = [np.arange(n)]
+    # Visits wait in the list until their step comes: each step takes its own nodes out.
+    owner = np.full(circuit.n_nodes, -1, dtype=np.int64)
+    slot = np.zeros(circuit.n_nodes, dtype=np.int64)
+    for at, step in enumerate(circuit.plan.steps):
+        owner[step.nodes] = at
+        slot[step.nodes] = np.arange(step.nodes.size)
+    waiting: dict[int, tuple[list[IntArray], list[IntArray]]] = {}
+
+    def visit(new_nodes: IntArray, new_rows: IntArray) -> None:
+        owners = owner[new_nodes]
+        for key in np.unique(owners):
+            mine = owners == key
+            queue = waiting.setdefault(int(key), ([], []))
+            queue[0].append(new_nodes[mine])
+            queue[1].append(new_rows[mine])
+
+    visit(nodes[0], rows[0])
+    for at in range(len(circuit.plan.steps) - 1, -1, -1):
+        if at not in waiting:
+            continue
+        step = circuit.plan.steps[at]
+        here_nodes, here_rows = (np.concatenate(q) for q in waiting.pop(at))
+        which = slot[here_nodes]
+        if isinstance(step, Products):
+            children = step.children[which]  # (p, r)
+            visit(children.reshape(-1), np.repeat(here_rows, children.shape[1]))
+            continue
+        visit(_chosen(step, values, which, here_rows, choose), here_rows)
+    leaves, leaf_rows = waiting.pop(-1)
+    return np.concatenate(leaves), np.concatenate(leaf_rows)
+
+
+def _chosen(
+    step: Sums | DenseSums,
+    values: FloatArray,
+    which: IntArray,
+    rows: IntArray,
+    choose: Choose,
+) -> IntArray:
+    """(p,) the chosen child of each visited sum."""
+    r = step.log_weights.shape[1]
+    answer = np.empty(which.size, dtype=np.int64)
+    block = max(1, PAIRS_PER_BLOCK // r)  # bounds memory where a sum has thousands of children
+    for start in range(0, which.size, block):
+        part = slice(start, start + block)
+        children = (
+            np.broadcast_to(step.children, (which[part].size, r))
+            if isinstance(step, DenseSums)
+            else step.children[which[part]]
+        )  # (p, r)
+        scores = step.log_weights[which[part]] + values[children, rows[part][:, None]]
+        answer[part] = np.take_along_axis(children, choose(scores)[:, None], axis=1)[:, 0]
+    return answer

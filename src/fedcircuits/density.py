@@ -1,0 +1,395 @@
+"""The two contracts: a `Density` answers queries, a `Learner` makes one from a table.
+
+Whoever writes a new density provides five hooks over encoded tables (`log_prob_table`,
+`sample_table`, `mpe_table`, `moment_table`, `restrict`) and inherits every public query: DataFrames
+in, DataFrames and Series out, names and original values throughout, missing cells marginalised
+exactly, evidence of probability zero refused by row.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits import encoding
+from fedcircuits.errors import ImpossibleEvidenceError, QueryError
+from fedcircuits.fit_report import FitReport
+from fedcircuits.schema import Data, Schema, Table, Variable, read
+from fedcircuits.schema.grid import FloatArray
+from fedcircuits.schema.table import Unknown, decoder
+
+Impossible = Literal["error", "nan"]
+Given = Mapping[str, Any] | Data
+Seed = int | np.random.Generator | None
+
+
+class Density(ABC):
+    """A joint distribution over the variables of a schema.
+
+    Hooks work on `Table`s: `values` (n, D) and `observed` (n, D); where not observed, the value
+    is marginalised (`log_prob_table`) or filled in (`sample_table`, `mpe_table`).
+    """
+
+    schema: Schema
+    fit_report: FitReport | None = None
+
+    # --- hooks ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def log_prob_table(self, table: Table) -> FloatArray:
+        """(n,) log-density of the observed cells of each row."""
+
+    @abstractmethod
+    def sample_table(self, table: Table, rng: np.random.Generator) -> FloatArray:
+        """(n, D) the rows with missing cells drawn from the conditional given the observed ones.
+
+        Every row has evidence of positive probability: the caller has seen to that.
+        """
+
+    @abstractmethod
+    def mpe_table(self, table: Table) -> FloatArray:
+        """(n, D) the rows with missing cells filled by a most probable completion."""
+
+    @abstractmethod
+    def moment_table(self, table: Table, order: int) -> FloatArray:
+        """(n, D) E[x_j**order | observed cells of the row], of the values encoded as numbers."""
+
+    @abstractmethod
+    def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:
+        """The density of `keep` given the one row of `evidence`; all the rest is summed out."""
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """Free parameters."""
+
+    @property
+    @abstractmethod
+    def mpe_is_exact(self) -> bool:
+        """Whether `mpe` finds a true maximum (deterministic circuits) or a decoding."""
+
+    @abstractmethod
+    def to_record(self) -> encoding.Record:
+        """Header and arrays for `save` (see `fedcircuits.encoding`)."""
+
+    def posterior_table(self, table: Table, column: int) -> FloatArray:
+        """(n, k) probability of each outcome of one variable given the other observed cells.
+
+        The default evaluates the joint once for every outcome; a circuit does it in one pass.
+        """
+        codes = outcome_codes(self.schema.variables[column])
+        log_joint = np.empty((len(table), codes.size))
+        for at, code in enumerate(codes):
+            values, observed = table.values.copy(), table.observed.copy()
+            values[:, column], observed[:, column] = code, True
+            asked = Table(table.schema, values, observed, table.index)
+            log_joint[:, at] = self.log_prob_table(asked)
+        top = log_joint.max(axis=1, keepdims=True)  # (n, 1)
+        weight = np.exp(log_joint - np.where(np.isfinite(top), top, 0.0))
+        with np.errstate(invalid="ignore"):
+            return weight / weight.sum(axis=1, keepdims=True)
+
+    # --- likelihood -------------------------------------------------------------------------------
+
+    def log_prob(self, rows: Data, *, unknown: Unknown = "error") -> pd.Series[float]:
+        """Log-density of each row in nats, missing cells marginalised; an empty row has 0.
+
+        Args:
+            rows: a column that is absent, None, NaN or pd.NA is missing; extra columns are ignored.
+            unknown: whether an unseen category is an error or a missing value.
+        """
+        table = self.schema.encode(rows, unknown=unknown)
+        return pd.Series(self.log_prob_table(table), index=table.index, name="log_prob")
+
+    def mean_log_prob(self, rows: Data, *, unknown: Unknown = "error") -> float:
+        """Mean log-density of the rows, nats per row."""
+        return float(self.log_prob(rows, unknown=unknown).mean())
+
+    # --- new densities ----------------------------------------------------------------------------
+
+    def marginal(self, names: Iterable[str]) -> Density:
+        """The density of some variables, the others summed out."""
+        if isinstance(names, str):
+            names = [names]
+        keep = tuple(names)
+        for name in keep:
+            self.schema.position(name)
+        if not keep or len(set(keep)) < len(keep):
+            raise QueryError(f"marginal needs one or more different names, found {list(keep)}")
+        return self.restrict(keep, Table.empty(self.schema, 1))
+
+    def condition(self, given: Mapping[str, Any] | None = None, **values: Any) -> Density:
+        """The density of the remaining variables given some values.
+
+        Args:
+            given: value by name; needed for names that are not Python identifiers.
+            **values: the same as keywords.
+        """
+        evidence = self._evidence({**(given or {}), **values})
+        keep = tuple(
+            name for at, name in enumerate(self.schema.names) if not evidence.observed[0, at]
+        )
+        if not keep:
+            raise QueryError("condition leaves no variable: every one of them is given")
+        self._check_possible(evidence, "error")
+        return self.restrict(keep, evidence)
+
+    # --- predictions ------------------------------------------------------------------------------
+
+    def predict_proba(
+        self,
+        data: Data,
+        target: str,
+        *,
+        unknown: Unknown = "error",
+        impossible: Impossible = "error",
+    ) -> pd.DataFrame:
+        """p(target | the other observed cells): one column for each original category value.
+
+        Args:
+            data: rows; the target's own column may be absent and is not looked at.
+            target: a categorical or binary variable, or a number with few values.
+            unknown: whether an unseen category is an error or a missing value.
+            impossible: whether evidence of probability zero is an error or gives NaN.
+        """
+        at = self.schema.position(target)
+        outcomes = self.schema.variables[at].outcomes
+        if outcomes is None:
+            raise QueryError(
+                f"variable {target!r} is {self.schema.variables[at].kind} with a continuum of "
+                "values; ask expectation(), or condition(...).sample()"
+            )
+        table = self._rows(data, unknown, without=target)
+        possible = self._check_possible(table, impossible)
+        proba = np.full((len(table), len(outcomes)), np.nan)
+        proba[possible] = self.posterior_table(table.rows(possible), at)
+        return pd.DataFrame(proba, index=table.index, columns=pd.Index(outcomes, name=target))
+
+    def predict(self, data: Data, target: str, *, unknown: Unknown = "error") -> pd.Series[Any]:
+        """The most probable value of the target in each row; its mean if it is a continuum."""
+        variable = self.schema[target]
+        if variable.outcomes is None:
+            return self.expectation(target, data).rename(target)
+        proba = self.predict_proba(data, target, unknown=unknown)
+        labels = pd.Series(list(variable.outcomes)).to_numpy()
+        best = labels[proba.to_numpy().argmax(axis=1)]
+        return pd.Series(best, index=proba.index, name=target)
+
+    # --- completions ------------------------------------------------------------------------------
+
+    def mpe(self, rows: Given | None = None, *, unknown: Unknown = "error") -> pd.DataFrame:
+        """Rows with every missing cell filled by a most probable completion.
+
+        `answer.attrs["method"]` says "exact" where the circuit is deterministic and "decoding"
+        (max-product) elsewhere; `log_prob(answer)` is the value of the completion.
+        """
+        table = self._evidence(rows, unknown)
+        self._check_possible(table, "error")
+        answer = self.schema.decode(self.mpe_table(table), table.index)
+        answer.attrs["method"] = "exact" if self.mpe_is_exact else "decoding"
+        return answer
+
+    def sample(
+        self,
+        n: int | None = None,
+        given: Given | None = None,
+        *,
+        seed: Seed = None,
+        unknown: Unknown = "error",
+    ) -> pd.DataFrame:
+        """Exact samples, unconditional or given evidence.
+
+        Args:
+            n: how many; with `given` rows, how many for each row (then in row order).
+            given: values by name, or rows in which missing cells are to be drawn.
+            seed: an integer or Generator for the same sample again.
+            unknown: whether an unseen category is an error or a missing value.
+        """
+        times = 1 if n is None else n
+        if times < 0 or int(times) != times:
+            raise QueryError(f"sample needs a whole number of samples >= 0, found {n!r}")
+        rng = np.random.default_rng(seed)
+        table = self._evidence(given, unknown)
+        self._check_possible(table, "error")
+        table = table.rows(np.repeat(np.arange(len(table)), times))
+        if given is None or isinstance(given, Mapping):
+            table = Table(table.schema, table.values, table.observed, pd.RangeIndex(len(table)))
+        return self.schema.decode(self.sample_table(table, rng), table.index)
+
+    def impute(
+        self,
+        rows: Data,
+        how: Literal["likeliest", "mean", "sample"] = "likeliest",
+        *,
+        seed: Seed = None,
+        unknown: Unknown = "error",
+    ) -> pd.DataFrame:
+        """Rows with the missing cells filled.
+
+        Args:
+            rows: rows with gaps; observed cells come back as they were.
+            how: "likeliest" gives the joint most probable completion, "mean" the conditional mean
+                of numbers and the likeliest category each by itself, "sample" a draw.
+            seed: for "sample".
+            unknown: whether an unseen category is an error or a missing value.
+        """
+        table = self._rows(rows, unknown)
+        self._check_possible(table, "error")
+        if how == "likeliest":
+            values = self.mpe_table(table)
+        elif how == "sample":
+            values = self.sample_table(table, np.random.default_rng(seed))
+        elif how == "mean":
+            values = self._conditional_means(table)
+        else:
+            raise QueryError(f"how is 'likeliest', 'mean' or 'sample', found {how!r}")
+        return self.schema.decode(np.where(table.observed, table.values, values), table.index)
+
+    def _conditional_means(self, table: Table) -> FloatArray:
+        values = self.moment_table(table, 1)
+        for at, variable in enumerate(self.schema):
+            gaps = np.flatnonzero(~table.observed[:, at])
+            if variable.is_coded and gaps.size:
+                posterior = self.posterior_table(table.rows(gaps), at)
+                values[gaps, at] = posterior.argmax(axis=1)
+            elif variable.kind == "count":
+                values[gaps, at] = np.round(values[gaps, at])
+        return values
+
+    # --- moments ----------------------------------------------------------------------------------
+
+    def moment(
+        self, name: str, order: int, given: Given | None = None, *, impossible: Impossible = "error"
+    ) -> Any:
+        """E[name**order | given]: a float for a mapping (or nothing) given, a Series for rows."""
+        if order < 0 or int(order) != order:
+            raise QueryError(f"the order of a moment is a whole number >= 0, found {order!r}")
+        at = self.schema.position(name)
+        self._check_numeric(self.schema.variables[at])
+        table = self._evidence(given)
+        possible = self._check_possible(table, impossible)
+        answer = np.full(len(table), np.nan)
+        answer[possible] = self.moment_table(table.rows(possible), int(order))[:, at]
+        if given is None or isinstance(given, Mapping):
+            return float(answer[0])
+        return pd.Series(answer, index=table.index, name=name)
+
+    def expectation(
+        self, name: str, given: Given | None = None, *, impossible: Impossible = "error"
+    ) -> Any:
+        """E[name | given]: a float for a mapping (or nothing) given, a Series for rows."""
+        return self.moment(name, 1, given, impossible=impossible)
+
+    def variance(
+        self, name: str, given: Given | None = None, *, impossible: Impossible = "error"
+    ) -> Any:
+        """Var[name | given], from raw moments; never negative."""
+        first = self.moment(name, 1, given, impossible=impossible)
+        second = self.moment(name, 2, given, impossible=impossible)
+        difference = second - first**2
+        return max(difference, 0.0) if isinstance(difference, float) else difference.clip(lower=0)
+
+    def covariance(
+        self, names: Iterable[str] | None = None, given: Mapping[str, Any] | None = None
+    ) -> pd.DataFrame:
+        """Covariance matrix of some variables (all numeric ones by default) given some values."""
+        if names is None:
+            chosen = [v.name for v in self.schema if not v.is_coded or v.numbers is not None]
+            chosen = [name for name in chosen if name not in (given or {})]
+        else:
+            chosen = list(names)
+        for name in chosen:
+            self._check_numeric(self.schema[name])
+        evidence = self._evidence(given)
+        self._check_possible(evidence, "error")
+        matrix = self.covariance_table(evidence, [self.schema.position(n) for n in chosen])
+        return pd.DataFrame(matrix, index=chosen, columns=chosen)
+
+    def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
+        """(d, d) covariance of some columns given one row of evidence.
+
+        The default integrates the conditional mean of one variable over samples of none: it needs
+        a hook of the density, so a density without one says so.
+        """
+        raise QueryError(f"{type(self).__name__} does not answer covariance")
+
+    # --- storage ----------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the density to one file; `fedcircuits.load` reads it."""
+        encoding.write(Path(path), encoding.pack(self.to_record()))
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _rows(self, data: Data, unknown: Unknown = "error", without: str | None = None) -> Table:
+        frame = read(data)
+        if without is not None and without in frame.columns:
+            frame = frame.drop(columns=without)
+        return self.schema.encode(frame, unknown=unknown)
+
+    def _evidence(self, given: Given | None, unknown: Unknown = "error") -> Table:
+        """Evidence as a table: one row for a mapping or None, the rows themselves otherwise."""
+        if given is None:
+            return Table.empty(self.schema, 1)
+        if isinstance(given, Mapping):
+            for name in given:
+                self.schema.position(name)
+            row = pd.DataFrame({name: pd.Series([value]) for name, value in given.items()})
+            return self.schema.encode(row.reindex([0]), unknown=unknown)
+        return self._rows(given, unknown)
+
+    def _check_possible(self, table: Table, impossible: Impossible) -> Any:
+        """Rows whose evidence is possible; the others are an error, or left out on request."""
+        possible = np.ones(len(table), dtype=bool)
+        rows = np.flatnonzero(table.observed.any(axis=1))
+        if rows.size:
+            possible[rows] = self.log_prob_table(table.rows(rows)) > -np.inf
+        if impossible == "error" and not possible.all():
+            raise ImpossibleEvidenceError(list(table.index[~possible]))
+        return possible
+
+    def _check_numeric(self, variable: Variable) -> None:
+        if variable.is_coded and variable.numbers is None:
+            raise QueryError(
+                f"variable {variable.name!r} has categories that are not numbers "
+                f"({variable.categories[0]!r}, ...), so it has no moments; ask predict_proba"
+            )
+
+
+def outcome_codes(variable: Variable) -> FloatArray:
+    """(k,) encoded values of the outcomes of a variable."""
+    if variable.is_coded:
+        return np.arange(len(variable.categories), dtype=float)
+    if variable.grid is None or not variable.grid.is_discrete:
+        raise QueryError(f"variable {variable.name!r} has a continuum of values")
+    return variable.grid.atoms
+
+
+def numbers_of(variable: Variable, values: FloatArray) -> FloatArray:
+    """Encoded values as the numbers whose moments are meant."""
+    if not variable.is_coded:
+        return values
+    numbers = variable.numbers
+    return values if numbers is None else numbers[values.astype(np.int64)]
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Anything that makes a density from a table. The contract in one method.
+
+    `fit` must not look at anything but the table and the generator, must treat cells that are not
+    observed as missing, must honour `table.weights`, and returns a `Density` whose schema has the
+    table's names in the table's order (it may add grids).
+    """
+
+    def fit(self, table: Table, rng: np.random.Generator) -> Density:
+        """Learn a density of the table's variables."""
+        ...
+
+
+__all__ = ["Density", "FitReport", "Learner", "decoder", "numbers_of", "outcome_codes"]

@@ -1,0 +1,151 @@
+"""One encoding for files and wires: safetensors bytes with a versioned JSON header and a SHA-256.
+
+A record is a JSON header and named arrays. The header travels in the metadata of an ordinary
+safetensors file, so any safetensors reader can open it; the digest covers header and arrays,
+because safetensors itself checks no integrity. There is no pickle. Reading checks length, header,
+version, digest, dtypes and shapes before anything is built, and every fault is a `StorageError`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as safetensors_load
+from safetensors.numpy import save as safetensors_save
+
+from fedcircuits.errors import StorageError
+
+FORMAT = "fedcircuits"
+VERSION = 1
+MAX_HEADER_BYTES = 256 * 2**20
+_DTYPES = {"F64", "F32", "I64", "I32", "I8", "U8", "BOOL"}
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a file or message holds.
+
+    Attributes:
+        kind: what it is ("circuit", ...), the key of the registry that rebuilds it.
+        header: JSON values; no NaN and no infinity.
+        arrays: by name.
+    """
+
+    kind: str
+    header: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def _digest(text: str, arrays: dict[str, Array]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"|{name}|{array.dtype.str}|{array.shape}|".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def pack(record: Record) -> bytes:
+    """The bytes of a record."""
+    text = json.dumps(
+        {"format": FORMAT, "version": VERSION, "kind": record.kind, "header": record.header},
+        allow_nan=False,
+        sort_keys=True,
+    )
+    # C-ordered copies: safetensors trusts the buffer, not the strides.
+    arrays = {name: np.array(array, order="C") for name, array in record.arrays.items()}
+    metadata = {"fedcircuits": text, "sha256": _digest(text, arrays)}
+    return bytes(safetensors_save(arrays, metadata))
+
+
+def unpack(data: bytes, kind: str | None = None, name: str = "the data") -> Record:
+    """The record in some bytes, or a `StorageError` that says what is wrong with them.
+
+    Args:
+        data: bytes made by `pack`.
+        kind: the kind expected, if only one will do.
+        name: what to call the bytes in errors.
+    """
+    metadata = _metadata(data, name)
+    try:
+        text = metadata["fedcircuits"]
+        head = json.loads(text)
+        found, version = head["format"], head["version"]
+        record_kind, header = head["kind"], head["header"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise StorageError(f"{name} is a safetensors file, but not one of fedcircuits") from None
+    if found != FORMAT or not isinstance(version, int) or not isinstance(header, dict):
+        raise StorageError(f"{name} is a safetensors file, but not one of fedcircuits")
+    if version != VERSION:
+        raise StorageError(
+            f"{name} has format version {version}; this fedcircuits reads version {VERSION}: "
+            + ("upgrade fedcircuits" if version > VERSION else "save it again from the older one")
+        )
+    if not isinstance(record_kind, str) or (kind is not None and record_kind != kind):
+        raise StorageError(f"{name} holds {record_kind!r}, expected {kind!r}")
+    try:
+        arrays = {key: np.asarray(value) for key, value in safetensors_load(data).items()}
+    except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise StorageError(f"{name} is damaged: {error}") from None
+    if metadata.get("sha256") != _digest(text, arrays):
+        raise StorageError(f"{name} is damaged: its contents do not match their SHA-256")
+    return Record(record_kind, header, arrays)
+
+
+def _metadata(data: bytes, name: str) -> dict[str, Any]:
+    """The metadata of safetensors bytes, after checking that sizes add up to what is there."""
+    if len(data) < 10:
+        raise StorageError(f"{name} is not a fedcircuits file: only {len(data)} bytes")
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > min(len(data) - 8, MAX_HEADER_BYTES):
+        raise StorageError(f"{name} is not a fedcircuits file, or is cut short")
+    try:
+        head = json.loads(data[8 : 8 + length])
+        metadata = head.pop("__metadata__")
+        ends = [0]
+        for entry in head.values():
+            start, end = entry["data_offsets"]
+            size = math.prod(int(n) for n in entry["shape"])
+            if entry["dtype"] not in _DTYPES or start < 0 or end < start or size > end - start:
+                raise ValueError("array entries do not fit")
+            ends.append(end)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise StorageError(f"{name} is not a fedcircuits file, or its header is damaged") from None
+    if max(ends) != len(data) - 8 - length:
+        raise StorageError(f"{name} is cut short or has bytes too many")
+    if not isinstance(metadata, dict):
+        raise StorageError(f"{name} is not a fedcircuits file, or its header is damaged")
+    return metadata
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: an interrupted save never loses the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file, or a `StorageError`."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from None

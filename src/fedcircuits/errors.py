@@ -1,0 +1,76 @@
+"""Every error the package raises on purpose: what was expected, what was found, what to do."""
+
+from __future__ import annotations
+
+
+class FedcircuitsError(Exception):
+    """Base class: `except FedcircuitsError` catches whatever a user can mend."""
+
+
+class SchemaError(FedcircuitsError, ValueError):
+    """A table does not fit the schema, or no schema can be made of it."""
+
+
+class SchemaConflictError(SchemaError):
+    """Two clients mean different things by one name."""
+
+
+class UnknownCategoryError(SchemaError):
+    """A category that the model has never been told of."""
+
+
+class DomainError(SchemaError):
+    """A number outside the domain the user declared, or an infinite one."""
+
+
+class StructureError(FedcircuitsError, ValueError):
+    """A circuit that is not smooth, decomposable or normalised.
+
+    Attributes:
+        violations: one sentence for each fault found, not only the first.
+    """
+
+    def __init__(self, violations: list[str]) -> None:
+        self.violations = tuple(violations)
+        shown = "\n  - ".join(violations[:20])
+        more = f"\n  ... and {len(violations) - 20} more" if len(violations) > 20 else ""
+        super().__init__(f"not a valid circuit, {len(violations)} fault(s):\n  - {shown}{more}")
+
+
+class ImpossibleEvidenceError(FedcircuitsError, ValueError):
+    """The evidence has probability zero, so nothing can be conditioned on it.
+
+    Attributes:
+        rows: labels of the rows concerned.
+    """
+
+    def __init__(self, rows: list[object]) -> None:
+        self.rows = tuple(rows)
+        shown = ", ".join(repr(row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
+        super().__init__(
+            f"the evidence of {len(rows)} row(s) has probability zero under the model "
+            f"(row label: {shown}); change it, or ask with impossible='nan'"
+        )
+
+
+class QueryError(FedcircuitsError, ValueError):
+    """A question the model cannot answer as it was put."""
+
+
+class StorageError(FedcircuitsError, ValueError):
+    """A file or message that is not what it should be."""
+
+
+class LearningError(FedcircuitsError, ValueError):
+    """A learner cannot work with the table or the settings it was given."""
+
+
+class MissingExtraError(FedcircuitsError, ImportError):
+    """An optional dependency is not installed; the message says how to install it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an extra: pip install 'fedcircuits[{extra}]'")
+
+
+class FedcircuitsWarning(UserWarning):
+    """Something was decided for the user that the user may want to know."""

@@ -1,0 +1,5 @@
+"""Learners: a table in, a density out."""
+
+from fedcircuits.learners.factorised import Factorised
+
+__all__ = ["Factorised"]

@@ -1,0 +1,187 @@
+"""Guessing a schema from data, with every guess open to correction.
+
+The rule: strings and pandas categoricals are categorical; truth values, and numbers that are only
+0 and 1, are binary; numbers with few distinct values (at most 12, each twice on average, or at
+most 256, each five times on average) are discrete: a count if they are whole, otherwise a
+continuous variable whose every value is an atom; all other numbers are continuous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.errors import SchemaError
+from fedcircuits.schema.sketch import looks_discrete
+from fedcircuits.schema.variable import (
+    KINDS,
+    MISSING,
+    Category,
+    Kind,
+    Variable,
+    canonical_category,
+    category_order,
+)
+
+Domain = tuple[float, float] | Sequence[Category]
+
+
+def infer_variables(
+    frame: pd.DataFrame,
+    kinds: Mapping[str, Kind],
+    domains: Mapping[str, Domain],
+    units: Mapping[str, str],
+    missing_values: tuple[object, ...],
+) -> list[Variable]:
+    """One variable for each column, in the order of the columns."""
+    for what, named in (("kinds", kinds), ("domains", domains), ("units", units)):
+        strangers = sorted(set(named) - set(frame.columns))
+        if strangers:
+            raise SchemaError(
+                f"{what} names column(s) the table does not have: "
+                f"{', '.join(map(repr, strangers))}; it has {', '.join(map(repr, frame.columns))}"
+            )
+    for name, kind in kinds.items():
+        if kind not in KINDS:
+            raise SchemaError(f"kinds[{name!r}] is one of {', '.join(KINDS)}, found {kind!r}")
+    return [
+        _infer_one(
+            name, _present(frame[name], missing_values), kinds.get(name), domains.get(name),
+            units.get(name),
+        )
+        for name in frame.columns
+    ]  # fmt: skip
+
+
+def _present(column: pd.Series[Any], missing_values: tuple[object, ...]) -> pd.Series[Any]:
+    present = column.notna()
+    if missing_values:
+        present &= ~column.isin(list(missing_values))
+    column = column[present]
+    if column.dtype == object:
+        column = column[[cell is not MISSING for cell in column]]
+        column = column.infer_objects()
+    return column
+
+
+def _infer_one(
+    name: str,
+    cells: pd.Series[Any],
+    kind: Kind | None,
+    domain: Domain | None,
+    unit: str | None,
+) -> Variable:
+    declared = kind is not None
+    if cells.dtype.kind in "Mm":
+        raise SchemaError(
+            f"variable {name!r}: dates and durations have no unit of their own here; "
+            "turn them into numbers first (days since a date, say)"
+        )
+    if cells.dtype.kind == "c":
+        raise SchemaError(f"variable {name!r}: complex numbers are not supported")
+    if len(cells) == 0 and (kind is None or domain is None):
+        raise SchemaError(
+            f"variable {name!r}: not one value is observed, so nothing can be guessed; drop the "
+            "column, or declare both its kind and its domain"
+        )
+    numbers = _as_numbers(cells)
+    kind = kind or _guess(cells, numbers)
+    if kind in ("categorical", "binary"):
+        categories = _categories(name, cells, kind, domain, declared)
+        return Variable(
+            name, kind, categories, closed=domain is not None, declared=declared, unit=unit
+        )
+    if numbers is None:
+        odd = next((c for c in cells if pd.isna(pd.to_numeric(c, errors="coerce"))), None)
+        raise SchemaError(f"variable {name!r}: declared {kind}, but found {odd!r}")
+    if not np.isfinite(numbers).all():
+        raise SchemaError(
+            f"variable {name!r}: {int((~np.isfinite(numbers)).sum())} infinite value(s), first in "
+            f"row {cells.index[int(np.argmax(~np.isfinite(numbers)))]!r}; make them missing or drop "
+            "the rows"
+        )
+    if kind == "count" and (numbers != np.round(numbers)).any():
+        odd = numbers[numbers != np.round(numbers)][0]
+        raise SchemaError(f"variable {name!r}: a count takes whole numbers, found {odd}")
+    if domain is None:
+        interval = (float(numbers.min()), float(numbers.max()))
+    else:
+        interval = _interval(name, domain)
+        outside = (numbers < interval[0]) | (numbers > interval[1])
+        if outside.any():
+            raise SchemaError(
+                f"variable {name!r}: {int(outside.sum())} value(s) outside the declared domain "
+                f"{interval}, first {numbers[outside][0]:g}"
+            )
+    return Variable(
+        name, kind, domain=interval, closed=domain is not None, declared=declared, unit=unit
+    )
+
+
+def _as_numbers(cells: pd.Series[Any]) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+    """The cells as floats, None if they are not numbers."""
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        return None
+    if cells.dtype.kind in "iufb":
+        return cells.to_numpy(dtype=float)
+    if cells.dtype == object or pd.api.types.is_string_dtype(cells.dtype):
+        # Digits typed as text are names (postcodes), not quantities; numbers among objects are.
+        if any(isinstance(c, str) for c in cells):
+            return None
+        numbers = pd.to_numeric(cells, errors="coerce")
+        return None if numbers.isna().any() else numbers.to_numpy(dtype=float)
+    return None
+
+
+def _guess(cells: pd.Series[Any], numbers: np.ndarray[Any, Any] | None) -> Kind:
+    if numbers is None:
+        return "categorical"
+    if cells.dtype.kind == "b":
+        return "binary"
+    distinct = np.unique(numbers)
+    if np.isin(distinct, (0.0, 1.0)).all():
+        return "binary"
+    if looks_discrete(distinct.size, numbers.size) and (distinct == np.round(distinct)).all():
+        return "count"
+    return "continuous"
+
+
+def _categories(
+    name: str, cells: pd.Series[Any], kind: Kind, domain: Domain | None, declared: bool
+) -> tuple[Category, ...]:
+    seen = {canonical_category(c) for c in cells.unique()}
+    seen = {int(c) if isinstance(c, float) and c.is_integer() else c for c in seen}
+    if domain is None:
+        if kind == "binary":
+            if seen <= {0, 1}:
+                return (False, True) if cells.dtype.kind == "b" else (0, 1)
+            if len(seen) != 2:
+                raise SchemaError(
+                    f"variable {name!r}: declared binary, found {len(seen)} distinct value(s); "
+                    "declare domains={...: [a, b]} with both"
+                )
+        elif isinstance(cells.dtype, pd.CategoricalDtype):
+            seen |= {canonical_category(c) for c in cells.cat.categories}
+        return tuple(sorted(seen, key=category_order))
+    categories = tuple(canonical_category(c) for c in domain)
+    strangers = sorted(seen - set(categories), key=category_order)
+    if strangers:
+        raise SchemaError(
+            f"variable {name!r}: value(s) outside the declared domain: "
+            f"{', '.join(map(repr, strangers[:5]))}"
+        )
+    return categories
+
+
+def _interval(name: str, domain: Domain) -> tuple[float, float]:
+    try:
+        low, high = (float(v) for v in domain)
+    except (TypeError, ValueError):
+        raise SchemaError(
+            f"variable {name!r}: the domain of a numeric variable is (lowest, highest), "
+            f"found {domain!r}"
+        ) from None
+    return low, high

@@ -1,0 +1,171 @@
+"""Schemas: what the variables of a table are, and what clients agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from fedcircuits.errors import QueryError, SchemaError
+from fedcircuits.schema.grid import FloatArray
+from fedcircuits.schema.infer import Domain, infer_variables
+from fedcircuits.schema.merge import merge_variables
+from fedcircuits.schema.read import Data, read
+from fedcircuits.schema.sketch import Sketch
+from fedcircuits.schema.table import Table, Unknown, _check_names, decode, encode
+from fedcircuits.schema.variable import Kind, Variable
+
+
+@dataclass(frozen=True)
+class Schema:
+    """An ordered set of variables with distinct names."""
+
+    variables: tuple[Variable, ...]
+
+    def __post_init__(self) -> None:
+        if not self.variables:
+            raise SchemaError("a schema has at least one variable; the table has no column")
+        if len(set(self.names)) < len(self.variables):
+            raise SchemaError("two variables of a schema have the same name")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names in order."""
+        return tuple(v.name for v in self.variables)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {v.name: at for at, v in enumerate(self.variables)}
+
+    def __len__(self) -> int:
+        return len(self.variables)
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self.variables)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._positions
+
+    def __getitem__(self, name: str) -> Variable:
+        return self.variables[self.position(name)]
+
+    def position(self, name: str) -> int:
+        """Column of a variable; an unknown name is told with those that exist."""
+        try:
+            return self._positions[name]
+        except (KeyError, TypeError):
+            shown = ", ".join(map(repr, self.names[:12])) + (", ..." if len(self) > 12 else "")
+            raise QueryError(f"no variable {name!r}; the model has {shown}") from None
+
+    def select(self, names: Iterable[str]) -> Schema:
+        """A schema of some of the variables, in the order given."""
+        return Schema(tuple(self[name] for name in names))
+
+    # --- making schemas ---------------------------------------------------------------------------
+
+    @staticmethod
+    def infer(
+        data: Data,
+        kinds: Mapping[str, Kind] | None = None,
+        domains: Mapping[str, Domain] | None = None,
+        *,
+        units: Mapping[str, str] | None = None,
+        missing_values: Sequence[object] = (),
+        names: Sequence[str] | None = None,
+    ) -> Schema:
+        """Guess the schema of a table (see `fedcircuits.schema.infer` for the rule).
+
+        Args:
+            data: DataFrame, array with `names`, CSV or Parquet.
+            kinds: kind by name, where the guess would be wrong.
+            domains: (lowest, highest) or list of categories by name; a declared domain is closed,
+                a value outside it is an error.
+            units: unit of measurement by name.
+            missing_values: spellings of a missing value besides those pandas knows, "?" say.
+            names: column names of a NumPy array.
+        """
+        frame = read(data, names)
+        _check_names(frame)
+        if len(frame.columns) == 0:
+            raise SchemaError("the table has no column")
+        if len(frame) == 0:
+            raise SchemaError("the table has no row, so no schema can be guessed from it")
+        return Schema(
+            tuple(
+                infer_variables(
+                    frame, kinds or {}, domains or {}, units or {}, tuple(missing_values)
+                )
+            )
+        )
+
+    @staticmethod
+    def merge(schemas: Mapping[str, Schema]) -> Schema:
+        """The schema of all clients together, by client name; conflicts are refused by name."""
+        return Schema(tuple(merge_variables({name: s.variables for name, s in schemas.items()})))
+
+    def with_variables(self, changed: Iterable[Variable]) -> Schema:
+        """The schema with some variables replaced by others of the same name."""
+        new = {v.name: v for v in changed}
+        return Schema(tuple(new.get(v.name, v) for v in self.variables))
+
+    def with_grids(self, table: Table, n_bins: int | None = None) -> Schema:
+        """The schema with a grid, made from `table`, for every numeric variable without one."""
+        changed = []
+        for at, variable in enumerate(self.variables):
+            if variable.is_coded or variable.grid is not None:
+                continue
+            seen = table.observed[:, at] & (table.values[:, at] != variable.missing_code)
+            weights = None if table.weights is None else table.weights[seen]
+            sketch = Sketch.of(table.values[seen, at], weights)
+            changed.append(variable.with_grid(variable_grid(variable, sketch, n_bins)))
+        return self.with_variables(changed)
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def encode(
+        self,
+        data: Data,
+        *,
+        names: Sequence[str] | None = None,
+        unknown: Unknown = "error",
+        missing_values: Sequence[object] = (),
+        missing_as_state: bool = False,
+        weights: FloatArray | None = None,
+    ) -> Table:
+        """Rows as a table (see `fedcircuits.schema.table.encode`)."""
+        return encode(
+            self,
+            read(data, names),
+            unknown=unknown,
+            missing_values=tuple(missing_values),
+            missing_as_state=missing_as_state,
+            weights=weights,
+        )
+
+    def decode(self, values: FloatArray, index: pd.Index[Any]) -> pd.DataFrame:
+        """Encoded values (n, D) as a DataFrame of original values."""
+        return decode(self, values, index)
+
+    # --- as JSON ----------------------------------------------------------------------------------
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Plain values for headers and messages."""
+        return [v.to_json() for v in self.variables]
+
+    @staticmethod
+    def from_json(record: list[dict[str, Any]]) -> Schema:
+        """Inverse of `to_json`."""
+        return Schema(tuple(Variable.from_json(v) for v in record))
+
+
+def variable_grid(variable: Variable, sketch: Sketch, n_bins: int | None = None) -> Any:
+    """The grid of a numeric variable from a sketch of its values."""
+    return sketch.to_grid(
+        integer=variable.kind == "count",
+        domain=variable.domain if variable.closed else None,
+        n_bins=n_bins,
+        missing=variable.missing_state,
+    )

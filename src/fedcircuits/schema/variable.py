@@ -1,0 +1,179 @@
+"""One column: its name, kind, domain, unit and grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from fedcircuits.errors import SchemaError
+from fedcircuits.schema.grid import Grid
+
+Kind = Literal["continuous", "count", "categorical", "binary"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Category = str | int | float | bool
+
+
+class _Missing:
+    """The value that says 'observed to be missing', where a model has a state for it."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+
+
+def canonical_category(value: object) -> Category:
+    """Python's own str, bool, int or float for a cell; anything else by its text."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (str, bool, int, float)):
+        return value
+    return str(value)
+
+
+def category_order(value: Category) -> tuple[int, Any]:
+    """Sorting key that keeps truth values, numbers and strings apart."""
+    if isinstance(value, str):
+        return (2, value)
+    return (0, value) if isinstance(value, bool) else (1, value)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A column of a schema.
+
+    Attributes:
+        name: its name, the same at every client.
+        kind: continuous, count (integers), categorical or binary.
+        categories: of a categorical or binary variable, the original values in order of code.
+        domain: lowest and highest value of a numeric variable, None if unknown; only a hint for
+            drawing and tails unless `closed`.
+        closed: whether the user declared the domain (interval or categories). A value outside a
+            declared domain is an error; otherwise an unseen number never is.
+        declared: whether the user named the kind (otherwise it was guessed from data).
+        unit: of measurement; two clients must agree.
+        grid: states of a numeric variable, if a grid was made or agreed.
+        missing_state: whether "observed to be missing" is a state of its own.
+    """
+
+    name: str
+    kind: Kind
+    categories: tuple[Category, ...] = ()
+    domain: tuple[float, float] | None = None
+    closed: bool = False
+    declared: bool = False
+    unit: str | None = None
+    grid: Grid | None = None
+    missing_state: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SchemaError(f"a variable's name is a non-empty string, found {self.name!r}")
+        if self.kind not in KINDS:
+            raise SchemaError(
+                f"variable {self.name!r}: kind is one of {', '.join(KINDS)}, found {self.kind!r}"
+            )
+        if self.is_coded:
+            if not self.categories:
+                raise SchemaError(f"variable {self.name!r}: a {self.kind} variable has categories")
+            if len(set(map(category_order, self.categories))) < len(self.categories):
+                raise SchemaError(f"variable {self.name!r}: its categories repeat")
+            if self.kind == "binary" and len(self.categories) != 2:
+                raise SchemaError(
+                    f"variable {self.name!r}: a binary variable has two categories, "
+                    f"found {len(self.categories)}"
+                )
+        if self.domain is not None and not self.domain[0] <= self.domain[1]:
+            raise SchemaError(
+                f"variable {self.name!r}: a domain is (lowest, highest), found {self.domain}"
+            )
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether values are kept as codes 0, 1, ... of categories rather than as numbers."""
+        return self.kind in ("categorical", "binary")
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes of a categorical or binary variable, the missing one included."""
+        return len(self.categories) + self.missing_state
+
+    @property
+    def missing_code(self) -> float:
+        """The encoded value of 'observed to be missing'."""
+        return float(len(self.categories)) if self.is_coded else np.inf
+
+    @cached_property
+    def code_of(self) -> dict[Category, int]:
+        """Code of every category. (1, 1.0 and True are one value, as in Python.)"""
+        return {category: code for code, category in enumerate(self.categories)}
+
+    @cached_property
+    def numbers(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        """(k,) the categories as numbers, None if one of them is a string."""
+        if not self.is_coded or any(isinstance(c, str) for c in self.categories):
+            return None
+        return np.array([float(c) for c in self.categories])
+
+    @property
+    def outcomes(self) -> tuple[Category, ...] | None:
+        """Original values that `predict_proba` gives a column each; None for a continuum.
+
+        A numeric variable has outcomes when its grid has atoms and no bin with training data.
+        """
+        if self.is_coded:
+            return self.categories
+        if self.grid is not None and self.grid.is_discrete:
+            cast = int if self.kind == "count" else float
+            return tuple(cast(a) for a in self.grid.atoms)
+        return None
+
+    def with_grid(self, grid: Grid | None) -> Variable:
+        """The same variable on another grid."""
+        return replace(self, grid=grid)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for headers and messages."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "categories": list(self.categories),
+            "domain": None if self.domain is None else [_finite(v) for v in self.domain],
+            "closed": self.closed,
+            "declared": self.declared,
+            "unit": self.unit,
+            "grid": None if self.grid is None else self.grid.to_json(),
+            "missing_state": self.missing_state,
+        }
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> Variable:
+        """Inverse of `to_json`."""
+        domain = record["domain"]
+        if domain is not None:
+            low, high = domain
+            domain = (
+                -np.inf if low is None else float(low),
+                np.inf if high is None else float(high),
+            )
+        grid = record["grid"]
+        return Variable(
+            name=record["name"],
+            kind=record["kind"],
+            categories=tuple(canonical_category(c) for c in record["categories"]),
+            domain=domain,
+            closed=bool(record["closed"]),
+            declared=bool(record["declared"]),
+            unit=record["unit"],
+            grid=None if grid is None else Grid.from_json(grid),
+            missing_state=bool(record["missing_state"]),
+        )
+
+
+def _finite(value: float) -> float | None:
+    """None for an open end: JSON has no infinity."""
+    return float(value) if np.isfinite(value) else None
