@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ from fedcircuits.learners import Factorised
 from fedcircuits.schema import Data, Kind, Schema, read
 from fedcircuits.schema.infer import Domain
 
+Progress = Callable[[float, str], None]
 LEARNERS: dict[str, type[Any]] = {"factorised": Factorised}
+DEFAULT_LEARNER = "factorised"
 DENSITIES = {"circuit": Circuit.from_record}
 
 
 def learn(
     data: Data,
-    learner: str | Learner = "factorised",
+    label: str | None = None,
+    learner: str | Learner = DEFAULT_LEARNER,
     *,
     schema: Schema | None = None,
     kinds: Mapping[str, Kind] | None = None,
@@ -34,12 +38,14 @@ def learn(
     names: Sequence[str] | None = None,
     weights: ArrayLike | None = None,
     seed: int = 0,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Density:
     """Learn one density from one table.
 
     Args:
         data: DataFrame, NumPy array with `names`, CSV or Parquet (path or open file).
+        label: a column that is to be predicted well; it is taken as categorical.
         learner: a name or an object with `fit(table, rng)`.
         schema: of the table; guessed from it if not given.
         kinds: kind by name, where the guess would be wrong.
@@ -49,18 +55,30 @@ def learn(
         names: column names of a NumPy array.
         weights: (n,) how often each row counts.
         seed: the same seed gives the same model.
+        progress: called with the fraction done and a few words, by learners that take a while.
         **options: of the named learner.
     """
     frame = read(data, names)
+    if label is not None and label not in frame.columns:
+        raise LearningError(
+            f"no column {label!r} to be the label; the table has "
+            f"{', '.join(map(repr, frame.columns))}"
+        )
     if schema is None:
+        if label is not None:
+            kinds = {label: "categorical", **(kinds or {})}
         schema = Schema.infer(frame, kinds, domains, units=units, missing_values=missing_values)
     elif kinds or domains or units:
         raise SchemaError("give either a schema or kinds, domains and units, not both")
     table = schema.encode(frame, missing_values=missing_values, weights=_weights(weights, frame))
-    return _learner(learner, options).fit(table, np.random.default_rng(seed))
+    made = _learner(learner, options, {"label": label, "progress": progress})
+    return made.fit(table, np.random.default_rng(seed))
 
 
-def _learner(learner: str | Learner, options: Mapping[str, Any]) -> Learner:
+def _learner(
+    learner: str | Learner, options: Mapping[str, Any], told: Mapping[str, Any]
+) -> Learner:
+    """The learner of that name; it is told what it has a field for (label, progress)."""
     if not isinstance(learner, str):
         if options:
             raise LearningError(f"options {sorted(options)} belong to the learner you passed")
@@ -70,7 +88,9 @@ def _learner(learner: str | Learner, options: Mapping[str, Any]) -> Learner:
     if learner not in LEARNERS:
         raise LearningError(f"no learner {learner!r}; there are {', '.join(sorted(LEARNERS))}")
     try:
-        made: Learner = LEARNERS[learner](**options)
+        kind = LEARNERS[learner]
+        known = {field.name for field in fields(kind)}
+        made: Learner = kind(**{k: v for k, v in told.items() if k in known}, **options)
     except TypeError as error:
         raise LearningError(f"learner {learner!r}: {error}") from None
     return made
@@ -82,7 +102,7 @@ def _weights(weights: ArrayLike | None, frame: pd.DataFrame) -> Any:
     array = np.asarray(weights, dtype=float)
     if array.shape != (len(frame),) or not np.isfinite(array).all() or (array < 0).any():
         raise LearningError(
-            f"weights must be {len(frame)} finite numbers >= 0, one a row, found shape {array.shape}"
+            f"weights must be {len(frame)} finite numbers >= 0, one a row; found {array.shape}"
         )
     return array
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -92,7 +92,7 @@ class Density(ABC):
         top = log_joint.max(axis=1, keepdims=True)  # (n, 1)
         weight = np.exp(log_joint - np.where(np.isfinite(top), top, 0.0))
         with np.errstate(invalid="ignore"):
-            return weight / weight.sum(axis=1, keepdims=True)
+            return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     # --- likelihood -------------------------------------------------------------------------------
 
@@ -174,7 +174,10 @@ class Density(ABC):
         """The most probable value of the target in each row; its mean if it is a continuum."""
         variable = self.schema[target]
         if variable.outcomes is None:
-            return self.expectation(target, data).rename(target)
+            table = self._rows(data, unknown, without=target)
+            self._check_possible(table, "error")
+            mean = self.moment_table(table, 1)[:, self.schema.position(target)]
+            return pd.Series(mean, index=table.index, name=target)
         proba = self.predict_proba(data, target, unknown=unknown)
         labels = pd.Series(list(variable.outcomes)).to_numpy()
         best = labels[proba.to_numpy().argmax(axis=1)]
@@ -210,9 +213,7 @@ class Density(ABC):
             seed: an integer or Generator for the same sample again.
             unknown: whether an unseen category is an error or a missing value.
         """
-        times = 1 if n is None else n
-        if times < 0 or int(times) != times:
-            raise QueryError(f"sample needs a whole number of samples >= 0, found {n!r}")
+        times = 1 if n is None else _whole(n, "sample needs a whole number of samples >= 0")
         rng = np.random.default_rng(seed)
         table = self._evidence(given, unknown)
         self._check_possible(table, "error")
@@ -267,14 +268,13 @@ class Density(ABC):
         self, name: str, order: int, given: Given | None = None, *, impossible: Impossible = "error"
     ) -> Any:
         """E[name**order | given]: a float for a mapping (or nothing) given, a Series for rows."""
-        if order < 0 or int(order) != order:
-            raise QueryError(f"the order of a moment is a whole number >= 0, found {order!r}")
+        order = _whole(order, "the order of a moment is a whole number >= 0")
         at = self.schema.position(name)
         self._check_numeric(self.schema.variables[at])
         table = self._evidence(given)
         possible = self._check_possible(table, impossible)
         answer = np.full(len(table), np.nan)
-        answer[possible] = self.moment_table(table.rows(possible), int(order))[:, at]
+        answer[possible] = self.moment_table(table.rows(possible), order)[:, at]
         if given is None or isinstance(given, Mapping):
             return float(answer[0])
         return pd.Series(answer, index=table.index, name=name)
@@ -302,7 +302,9 @@ class Density(ABC):
             chosen = [v.name for v in self.schema if not v.is_coded or v.numbers is not None]
             chosen = [name for name in chosen if name not in (given or {})]
         else:
-            chosen = list(names)
+            chosen = [names] if isinstance(names, str) else list(names)
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise QueryError(f"covariance needs one or more different names, found {chosen}")
         for name in chosen:
             self._check_numeric(self.schema[name])
         evidence = self._evidence(given)
@@ -311,11 +313,8 @@ class Density(ABC):
         return pd.DataFrame(matrix, index=chosen, columns=chosen)
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
-        """(d, d) covariance of some columns given one row of evidence.
-
-        The default integrates the conditional mean of one variable over samples of none: it needs
-        a hook of the density, so a density without one says so.
-        """
+        """(d, d) covariance of some columns given one row of evidence; a hook without a default."""
+        del evidence, columns
         raise QueryError(f"{type(self).__name__} does not answer covariance")
 
     # --- storage ----------------------------------------------------------------------------------
@@ -345,6 +344,8 @@ class Density(ABC):
 
     def _check_possible(self, table: Table, impossible: Impossible) -> Any:
         """Rows whose evidence is possible; the others are an error, or left out on request."""
+        if impossible not in get_args(Impossible):
+            raise QueryError(f"impossible is 'error' or 'nan', found {impossible!r}")
         possible = np.ones(len(table), dtype=bool)
         rows = np.flatnonzero(table.observed.any(axis=1))
         if rows.size:
@@ -359,6 +360,17 @@ class Density(ABC):
                 f"variable {variable.name!r} has categories that are not numbers "
                 f"({variable.categories[0]!r}, ...), so it has no moments; ask predict_proba"
             )
+
+
+def _whole(value: Any, expected: str) -> int:
+    """A number >= 0 without a fraction, or an error that says what was expected."""
+    try:
+        whole = int(value)
+        if whole == value and whole >= 0:
+            return whole
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise QueryError(f"{expected}, found {value!r}")
 
 
 def outcome_codes(variable: Variable) -> FloatArray:

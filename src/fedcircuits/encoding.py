@@ -28,6 +28,7 @@ from fedcircuits.errors import StorageError
 FORMAT = "fedcircuits"
 VERSION = 1
 MAX_HEADER_BYTES = 256 * 2**20
+MAX_DIMENSIONS = 16
 _DTYPES = {"F64", "F32", "I64", "I32", "I8", "U8", "BOOL"}
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -117,8 +118,13 @@ def _metadata(data: bytes, name: str) -> dict[str, Any]:
         ends = [0]
         for entry in head.values():
             start, end = entry["data_offsets"]
-            size = math.prod(int(n) for n in entry["shape"])
-            if entry["dtype"] not in _DTYPES or start < 0 or end < start or size > end - start:
+            shape = entry["shape"]
+            # Plain small integers first: a product of hostile numbers can take for ever.
+            if len(shape) > MAX_DIMENSIONS or not all(
+                isinstance(n, int) and 0 <= n <= len(data) for n in (start, end, *shape)
+            ):
+                raise ValueError("array entries do not fit")
+            if entry["dtype"] not in _DTYPES or math.prod(shape) > end - start:
                 raise ValueError("array entries do not fit")
             ends.append(end)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -132,20 +138,24 @@ def _metadata(data: bytes, name: str) -> dict[str, Any]:
 
 def write(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: an interrupted save never loses the old one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from None
 
 
 def read(path: Path) -> bytes:
     """The bytes of a file, or a `StorageError`."""
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"cannot read {path}: {reason}") from None

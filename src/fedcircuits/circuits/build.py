@@ -15,18 +15,20 @@ decomposability and normalisation, not only the first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.leaves import FAMILIES, family_named
+from fedcircuits.circuits.leaves import FAMILIES, Params, family_named
+from fedcircuits.circuits.leaves.gaussian import Gaussian
 from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
 from fedcircuits.errors import StructureError
 from fedcircuits.schema import Grid, Schema, Variable
 from fedcircuits.schema.grid import FloatArray
+from fedcircuits.schema.variable import KINDS
 
 
 def gaussian(variable: str, mean: float, sd: float) -> Leaf:
@@ -97,24 +99,45 @@ def fit_leaf(
 
 def circuit(schema: Schema, root: Node) -> Circuit:
     """The circuit below `root` over the variables of `schema`."""
-    assembler = Assembler(schema)
+    order = _children_first(root)
+    faults = [
+        f"a {type(node).__name__.lower()} has no child"
+        for node in order
+        if not isinstance(node, Leaf) and not node.children
+    ]
+    if faults:
+        raise StructureError(faults)  # scopes mean nothing without leaves
+    strangers = dict.fromkeys(
+        node.variable for node in order if isinstance(node, Leaf) and node.variable not in schema
+    )
+    known = ", ".join(map(repr, schema.names[:8])) + (", ..." if len(schema) > 8 else "")
+    faults += [f"leaf over unknown variable {n!r}; the schema has {known}" for n in strangers]
+    # Whatever is at fault gets a stand-in, so that everything else is still checked.
+    places = {name: len(schema) + at for at, name in enumerate(strangers)}
+    stand_ins = (
+        Variable(n if isinstance(n, str) and n else f"({n!r})", "continuous") for n in strangers
+    )
+    assembler = Assembler(Schema((*schema, *stand_ins)) if strangers else schema)
     number: dict[int, int] = {}  # of every node object, by identity: shared nodes stay shared
-    faults: list[str] = []
-    for node in _children_first(root):
+    for node in order:
         if isinstance(node, Leaf):
-            number[id(node)] = _add_leaf(assembler, node, faults)
+            if node.variable in places:
+                number[id(node)] = _stand_in(assembler, places[node.variable], None)
+            else:
+                number[id(node)] = _add_leaf(assembler, node, faults)
             continue
         children = [number[id(child)] for child in node.children]
-        if not children:
-            faults.append(f"a {type(node).__name__.lower()} has no child")
-            number[id(node)] = -1
-        elif isinstance(node, Sum):
+        if isinstance(node, Sum):
             number[id(node)] = _add_sum(assembler, node, children, faults)
         else:
             number[id(node)] = int(assembler.products([children])[0])
-    if faults:
-        raise StructureError(faults)
-    return Circuit.assemble(assembler, number[id(root)])
+    if not faults:
+        return Circuit.assemble(assembler, number[id(root)])
+    try:
+        Circuit.assemble(assembler, number[id(root)])
+    except StructureError as error:
+        faults += error.violations
+    raise StructureError(faults)
 
 
 def _children_first(root: Node) -> list[Node]:
@@ -136,31 +159,54 @@ def _children_first(root: Node) -> list[Node]:
 
 
 def _add_leaf(assembler: Assembler, leaf: Leaf, faults: list[str]) -> int:
-    if leaf.variable not in assembler.schema:
-        names = ", ".join(map(repr, assembler.schema.names[:8]))
-        faults.append(f"leaf over unknown variable {leaf.variable!r}; the schema has {names}")
-        return -1
+    column = assembler.schema.position(leaf.variable)
     if leaf.family not in FAMILIES:
-        faults.append(f"no leaf family {leaf.family!r}; there are {', '.join(sorted(FAMILIES))}")
-        return -1
+        faults.append(
+            f"leaf over {leaf.variable!r}: no leaf family {leaf.family!r}; "
+            f"there are {', '.join(sorted(FAMILIES))}"
+        )
+        return _stand_in(assembler, column, leaf.grid)
     family = FAMILIES[leaf.family]
     lacking = [name for name in family.parameters if name not in leaf.params]
     if lacking:
         faults.append(f"{leaf.family} leaf over {leaf.variable!r} lacks {', '.join(lacking)}")
-        return -1
-    params = {name: np.asarray(leaf.params[name], dtype=float)[None] for name in family.parameters}
-    column = assembler.schema.position(leaf.variable)
+        return _stand_in(assembler, column, leaf.grid)
+    try:
+        params = {
+            name: np.asarray(leaf.params[name], dtype=float)[None] for name in family.parameters
+        }
+    except (TypeError, ValueError):
+        faults.append(
+            f"{leaf.family} leaf over {leaf.variable!r} has parameters that are no numbers"
+        )
+        return _stand_in(assembler, column, leaf.grid)
     return int(assembler.leaves(family, column, params, leaf.grid)[0])
+
+
+class _StandIn(Gaussian):
+    """Takes the place of a leaf whose fault is already noted."""
+
+    name = "stand-in"
+    kinds: ClassVar[Any] = KINDS
+
+    def check(self, params: Params, variable: Variable, grid: Grid | None) -> list[str]:
+        del params, variable, grid
+        return []
+
+
+def _stand_in(assembler: Assembler, column: int, grid: Grid | None) -> int:
+    params = {"mean": np.zeros(1), "sd": np.ones(1)}
+    return int(assembler.leaves(_StandIn(), column, params, grid)[0])
 
 
 def _add_sum(assembler: Assembler, node: Sum, children: list[int], faults: list[str]) -> int:
     weights = np.asarray(node.weights, dtype=float)
     if weights.shape != (len(children),):
         faults.append(f"a sum has {len(children)} children and {weights.size} weights")
-        return -1
-    if not np.isfinite(weights).all() or (weights < 0).any():
+        weights = np.full(len(children), 1 / len(children))
+    elif not np.isfinite(weights).all() or (weights < 0).any():
         faults.append(f"a sum's weights must be finite and not negative, found {node.weights}")
-        return -1
+        weights = np.full(len(children), 1 / len(children))
     with np.errstate(divide="ignore"):
         return int(assembler.sums([children], [np.log(weights)])[0])
 

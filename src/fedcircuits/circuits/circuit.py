@@ -57,13 +57,33 @@ class Circuit(Density):
             found = family.check(group.params, variable, group.grid)
             if variable.kind not in family.kinds:
                 found.append(f"does not fit a {variable.kind} variable")
+            if group.size == 0:
+                found.append("is a group without a leaf")
             faults += [f"{family.name} leaf over {variable.name!r}: {fault}" for fault in found]
-        if not faults:
-            faults = self.structure.faults(self.leaf_column, self.schema.names)
+        faults += self._measure_faults()
+        faults += self.structure.faults(self.leaf_column, self.schema.names)
         if faults:
             raise StructureError(faults)
         for array in (*self._structure_arrays().values(), *self._leaf_arrays().values()):
             array.setflags(write=False)
+
+    def _measure_faults(self) -> list[str]:
+        """Continuous variables whose leaves do not share one base measure.
+
+        At an atom of one leaf another's density would be added to a point mass: the circuit would
+        not have mass one.
+        """
+        atoms: dict[int, set[bytes]] = {}
+        for group in self.groups:
+            if self.schema.variables[group.column].kind == "continuous":
+                found = b"" if group.grid is None else group.grid.atoms.tobytes()
+                atoms.setdefault(group.column, set()).add(found)
+        return [
+            f"leaves over {self.schema.names[column]!r} have different atoms (point masses), so "
+            "they are not densities of one measure; put them on one grid"
+            for column, found in atoms.items()
+            if len(found) > 1
+        ]
 
     @cached_property
     def leaf_column(self) -> IntArray:
@@ -200,6 +220,7 @@ class Circuit(Density):
             IndexError,
             AttributeError,
             OverflowError,
+            RecursionError,
         ) as error:
             raise StorageError(f"the circuit in the file is not valid: {error}") from None
 
@@ -229,7 +250,7 @@ def _from_record(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Circui
         groups.append(group)
         first += group.size
     n_leaves = header["n_leaves"]
-    if n_leaves != first:
+    if not isinstance(n_leaves, int) or n_leaves != first:
         raise StorageError(f"the header says {n_leaves!r} leaves, the arrays hold {first}")
     is_sum, first_edge = arrays["is_sum"], arrays["first_edge"]
     child, log_weight = arrays["child"], _floats(arrays, "log_weight")
@@ -238,11 +259,13 @@ def _from_record(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Circui
         raise StorageError("the arrays of the structure have wrong shapes or types")
     if first_edge.dtype != np.int64 or child.dtype != np.int64:
         raise StorageError("the arrays of the structure have wrong shapes or types")
+    if is_sum.size and is_sum.view(np.uint8).max() > 1:
+        raise StorageError("the arrays of the structure have wrong shapes or types")
     if (
         first_edge.size != is_sum.size + 1
         or first_edge[0] != 0
         or first_edge[-1] != child.size
-        or (np.diff(first_edge) < 0).any()
+        or (first_edge[:-1] > first_edge[1:]).any()  # a difference could wrap around
         or child.size != log_weight.size
     ):
         raise StorageError("the arrays of the structure do not fit together")
@@ -250,7 +273,7 @@ def _from_record(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Circui
     return Circuit(
         schema,
         tuple(groups),
-        Structure(n_leaves, is_sum, first_edge, child, log_weight),
+        Structure(first, is_sum, first_edge, child, log_weight),
         None if report is None else FitReport.from_json(report),
     )
 

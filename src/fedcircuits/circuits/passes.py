@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Only the subtraction of a row maximum is guarded: -inf minus this stays -inf, and no value is
 # ever floored.
 LOWEST = float(np.finfo(np.float64).min)
-CHUNK_BYTES = 8 * 2**20
+CHUNK_BYTES = 4 * 2**20
 # Below this a dense sum has lost digits to underflow and is worked out again in log-space.
 TINY = 1e-280
 

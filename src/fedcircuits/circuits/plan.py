@@ -20,9 +20,12 @@ Index = slice | IntArray
 
 
 def as_index(nodes: IntArray) -> Index:
-    """A slice if the nodes are consecutive, which saves the copy of a gather."""
-    if nodes.size and nodes[-1] - nodes[0] == nodes.size - 1 and (np.diff(nodes) == 1).all():
-        return slice(int(nodes[0]), int(nodes[-1]) + 1)
+    """A slice if the nodes are evenly spaced upwards, which saves the copy of a gather."""
+    if nodes.size == 1:
+        return slice(int(nodes[0]), int(nodes[0]) + 1)
+    step = int(nodes[1] - nodes[0])
+    if step > 0 and (np.diff(nodes) == step).all():
+        return slice(int(nodes[0]), int(nodes[-1]) + 1, step)
     return nodes
 
 
@@ -144,12 +147,16 @@ def _sum_steps(structure: Structure, sums: IntArray, r: int) -> list[Step]:
     _, block, size = np.unique(children, axis=0, return_inverse=True, return_counts=True)
     block = block.reshape(-1)
     steps: list[Step] = []
-    # A block pays when it replaces several gathers of the same children.
-    for b in np.flatnonzero(size >= 2):
+    # A block pays when it replaces several gathers of the same children. One that names a child
+    # twice (products that became the same node in a marginal) is not dense: flows down would be
+    # written, not added, to the repeated child.
+    repeats = (np.diff(children, axis=1) == 0).any(axis=1)  # (k,)
+    dense = (size[block] >= 2) & ~repeats
+    for b in np.unique(block[dense]):
         mine = np.flatnonzero(block == b)
         weights = np.exp(log_weights[mine])
         steps.append(DenseSums(nodes[mine], children[mine[0]], log_weights[mine], weights))
-    alone = size[block] < 2
+    alone = ~dense
     if alone.any():
         steps.append(Sums(nodes[alone], children[alone], log_weights[alone]))
     return steps

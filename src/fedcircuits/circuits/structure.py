@@ -112,7 +112,7 @@ class Structure:
         faults += self._smoothness_faults(scope, names)
         overlap = ~self.is_sum & (children_size != size[self.n_leaves :])
         for node in np.flatnonzero(overlap):
-            shared = self._shared_names(scope, node, names)
+            shared = self._shared_names(scope, int(node), names)
             faults.append(
                 f"product {self.n_leaves + node} is not decomposable: its children share "
                 f"{_listed(shared)}"
@@ -161,9 +161,10 @@ class Structure:
 
     def _weight_faults(self) -> list[str]:
         on_sum = self.is_sum[self.parent_of_edge] if self.n_edges else np.zeros(0, dtype=bool)
-        weight = np.where(
-            on_sum, np.exp(np.where(np.isnan(self.log_weight), 0, self.log_weight)), 0
-        )
+        with np.errstate(over="ignore"):
+            weight = np.where(
+                on_sum, np.exp(np.where(np.isnan(self.log_weight), 0, self.log_weight)), 0
+            )
         faults = []
         bad = np.isnan(self.log_weight) | (self.log_weight == np.inf)
         for edge in np.flatnonzero(bad & on_sum)[:5]:

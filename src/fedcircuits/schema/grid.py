@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import comb, inf
+from math import comb, inf, log
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,20 @@ from fedcircuits.errors import SchemaError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 TAIL_SHAPE = 4.0
 # "Observed to be missing" is encoded as an atom at plus infinity: no real value is ever there,
 # because infinite input is refused.
 MISSING_CODE = inf
+
+
+def _log1p_ratio(distance: FloatArray, scale: float) -> FloatArray:
+    """log(1 + distance / scale), also where the ratio is too large for a float."""
+    with np.errstate(over="ignore", divide="ignore"):
+        ratio = distance / scale
+        far = np.log(distance) - log(scale)
+    return np.where(np.isinf(ratio), far, np.log1p(ratio))
 
 
 def _power_sum(low: int, high: int, order: int) -> int:
@@ -43,7 +52,7 @@ def _power_sum(low: int, high: int, order: int) -> int:
     if order == 0:
         return high - low + 1
     # (i+1)^(k+1) - i^(k+1) = sum_j C(k+1, j) i^j, summed over i, solved for the highest power.
-    total = (high + 1) ** (order + 1) - low ** (order + 1)
+    total: int = (high + 1) ** (order + 1) - low ** (order + 1)
     total -= sum(comb(order + 1, j) * _power_sum(low, high, j) for j in range(order))
     return total // (order + 1)
 
@@ -82,6 +91,8 @@ class Grid:
             faults.append(f"tail scales must be two finite numbers >= 0, found {self.tails}")
         if self.integer and ((atoms != np.round(atoms)).any() or (edges != np.round(edges)).any()):
             faults.append("an integer grid has integer atoms and edges")
+        if self.integer and edges.size == 1 and not np.array_equal(atoms, edges):
+            faults.append("a lone edge of an integer grid must be an atom, no tail owns it")
         if faults:
             raise SchemaError("not a grid: " + "; ".join(faults))
         for array in (atoms, edges):
@@ -184,33 +195,43 @@ class Grid:
         at_missing = x == MISSING_CODE
         return np.where(at_missing, self.n_states - 1 if self.missing else -1, state)
 
+    @cached_property
+    def _log_uniform(self) -> FloatArray:
+        """(n_states + 1,) log-density within each state, 0 for tails; last, for no state, -inf."""
+        _, of_interval = self._numbering
+        volume = self._intervals[2]
+        answer = np.zeros(self.n_states + 1)
+        bins = (of_interval >= 0) & np.isfinite(volume)
+        answer[of_interval[bins]] = -np.log(volume[bins])
+        answer[-1] = -inf
+        return answer
+
+    def locate(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
+        """State (n,) of each value, -1 for none, and its log-density (n,) given the state."""
+        state = self.encode(x)
+        log_within = self._log_uniform[state]  # state -1 is the last entry
+        of_interval = self._numbering[1]
+        for side, interval, edge in ((0, 0, self.edges[0]), (1, -1, self.edges[-1])):
+            if self.tails[side] == 0:
+                continue
+            rows = np.flatnonzero(state == of_interval[interval])
+            if rows.size:
+                log_within[rows] = self._log_tail(np.abs(x[rows] - edge), self.tails[side])
+        return state, log_within
+
     def log_within(self, x: FloatArray) -> FloatArray:
         """Log-density of each value given its state: (n,) -> (n,); -inf where there is no state."""
-        lower, upper, volume = self._intervals
-        index = self._interval_of(x)  # (n,)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            answer = -np.log(volume[index])
-            for side, at in ((0, 0), (1, lower.size - 1)):
-                scale = self.tails[side]
-                rows = np.flatnonzero(index == at)
-                if scale > 0 and rows.size:
-                    distance = (upper[0] - x[rows]) if side == 0 else (x[rows] - lower[-1])
-                    answer[rows] = self._log_tail(distance, scale)
-        if self.atoms.size:
-            slot = np.minimum(np.searchsorted(self.atoms, x), self.atoms.size - 1)
-            answer = np.where(self.atoms[slot] == x, 0.0, answer)
-        answer = np.where(x == MISSING_CODE, 0.0, answer)
-        return np.where(self.encode(x) < 0, -inf, answer)
+        return self.locate(x)[1]
 
     def _log_tail(self, distance: FloatArray, scale: float) -> FloatArray:
-        """Log-density of a tail at a distance > 0 from its edge (>= 1 on the integers)."""
+        """Log-density of a tail at a distance >= 0 from its edge (>= 1 on the integers)."""
         if self.integer:
             # Survival S(d) = (1 + d/s)^-shape; P(d) = S(d - 1) - S(d), without cancellation.
-            step = np.log1p(distance / scale) - np.log1p((distance - 1) / scale)
-            return -TAIL_SHAPE * np.log1p((distance - 1) / scale) + np.log(
-                -np.expm1(-TAIL_SHAPE * step)
-            )
-        return np.log(TAIL_SHAPE / scale) - (TAIL_SHAPE + 1) * np.log1p(distance / scale)
+            step = np.log1p(1.0 / (distance - 1 + scale))
+            log_mass: FloatArray = np.log(-np.expm1(-TAIL_SHAPE * step))
+            return log_mass - TAIL_SHAPE * _log1p_ratio(distance - 1, scale)
+        log_peak = log(TAIL_SHAPE) - log(scale)
+        return log_peak - (TAIL_SHAPE + 1) * _log1p_ratio(distance, scale)
 
     # --- what a leaf over the states needs to know of them ---------------------------------------
 
@@ -233,17 +254,20 @@ class Grid:
                     distance = np.floor(distance) + 1
                 answer[rows] = upper[0] - distance if index == 0 else lower[-1] + distance
             elif self.integer:
-                free = self._free_integers(index)
-                answer[rows] = free[(u[rows] * free.size).astype(np.int64)]
+                answer[rows] = self._free_integer(index, u[rows])
             else:
                 answer[rows] = lower[index] + u[rows] * (upper[index] - lower[index])
         return answer
 
-    def _free_integers(self, index: int) -> FloatArray:
-        """The integers of a bin that are not atoms."""
-        lower, upper, _ = self._intervals
-        last = index == lower.size - 2
-        return np.setdiff1d(np.arange(lower[index], upper[index] + last), self.atoms)
+    def _free_integer(self, index: Any, u: FloatArray) -> FloatArray:
+        """The integers of a bin that are not atoms, at shares u in [0, 1) of their number."""
+        lower, upper, volume = self._intervals
+        rank = np.minimum(np.floor(u * volume[index]), volume[index] - 1)
+        atoms = self.atoms[(self.atoms >= lower[index]) & (self.atoms <= upper[index])]
+        # The atom in place i has atoms[i] - lower - i free integers before it; nothing is listed,
+        # because a bin of counts may be as wide as the counts are large.
+        before = atoms - lower[index] - np.arange(atoms.size)
+        return np.asarray(lower[index] + rank + np.searchsorted(before, rank, side="right"))
 
     def moments(self, order: int) -> FloatArray:
         """(n_states,) E[x**order | state]; 0 for the missing state, which has no value."""
@@ -271,7 +295,7 @@ class Grid:
     def _tail_moment(self, edge: float, sign: float, scale: float, order: int) -> float:
         """E[(edge + sign * distance)**order] in a tail."""
         if order >= TAIL_SHAPE:
-            return sign**order * inf
+            return inf if sign > 0 or order % 2 == 0 else -inf
         total = 0.0
         for i in range(order + 1):
             total += comb(order, i) * edge ** (order - i) * sign**i * self._distance(i, scale)
@@ -292,7 +316,7 @@ class Grid:
             for i in range(j + 1):  # d^j = ((d+s) - s)^j
                 weight = comb(order, j) * comb(j, i) * (-scale) ** (j - i)
                 total += weight * float(zeta(TAIL_SHAPE - i, scale))
-        return total * scale**TAIL_SHAPE
+        return float(total * scale**TAIL_SHAPE)
 
     def modes(self) -> tuple[FloatArray, FloatArray]:
         """(n_states,) a value of highest density in each state, and that log-density."""
@@ -308,8 +332,7 @@ class Grid:
                 at = lower[-1] + 1 if self.integer else np.nextafter(lower[-1], inf)
                 value[of_interval[index]] = at
             elif self.integer:
-                free = self._free_integers(index)
-                value[of_interval[index]] = free[free.size // 2]
+                value[of_interval[index]] = self._free_integer(index, np.array([0.5]))[0]
             else:
                 middle = 0.5 * (lower[index] + upper[index])
                 while (

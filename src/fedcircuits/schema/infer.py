@@ -8,14 +8,15 @@ continuous variable whose every value is an atom; all other numbers are continuo
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedcircuits.errors import SchemaError
-from fedcircuits.schema.sketch import looks_discrete
+from fedcircuits.errors import FedcircuitsWarning, SchemaError
+from fedcircuits.schema.sketch import MANY_VALUES, looks_discrete
 from fedcircuits.schema.variable import (
     KINDS,
     MISSING,
@@ -24,6 +25,7 @@ from fedcircuits.schema.variable import (
     Variable,
     canonical_category,
     category_order,
+    plain,
 )
 
 Domain = tuple[float, float] | Sequence[Category]
@@ -58,13 +60,23 @@ def infer_variables(
 
 def _present(column: pd.Series[Any], missing_values: tuple[object, ...]) -> pd.Series[Any]:
     present = column.notna()
-    if missing_values:
-        present &= ~column.isin(list(missing_values))
-    column = column[present]
+    spelled = column.isin(list(missing_values)) if missing_values else ~present
+    column = column[present & ~spelled]
+    if (present & spelled).any():
+        # A "?" among numbers makes the whole column text: what is left may be numbers after all.
+        column = _digits_as_numbers(column)
     if column.dtype == object:
         column = column[[cell is not MISSING for cell in column]]
         column = column.infer_objects()
     return column
+
+
+def _digits_as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Text that is numbers throughout as numbers, anything else as it is."""
+    if column.dtype.kind != "O" or not all(isinstance(cell, str) for cell in column):
+        return column
+    numbers = pd.to_numeric(column, errors="coerce")
+    return column if numbers.isna().any() else numbers
 
 
 def _infer_one(
@@ -90,18 +102,29 @@ def _infer_one(
     numbers = _as_numbers(cells)
     kind = kind or _guess(cells, numbers)
     if kind in ("categorical", "binary"):
-        categories = _categories(name, cells, kind, domain, declared)
+        categories = _categories(name, cells, kind, domain)
+        if not declared and domain is None and len(categories) > max(MANY_VALUES, len(cells) / 2):
+            warnings.warn(
+                f"variable {name!r} has {len(categories)} categories in {len(cells)} rows; "
+                "drop it if it is an identifier, or declare its kind",
+                FedcircuitsWarning,
+                stacklevel=5,
+            )
         return Variable(
             name, kind, categories, closed=domain is not None, declared=declared, unit=unit
         )
+    if numbers is None:  # declared a number: then digits typed as text are numbers too
+        coerced = pd.to_numeric(cells.astype(object), errors="coerce")
+        numbers = None if coerced.isna().any() else coerced.to_numpy(dtype=float)
     if numbers is None:
         odd = next((c for c in cells if pd.isna(pd.to_numeric(c, errors="coerce"))), None)
-        raise SchemaError(f"variable {name!r}: declared {kind}, but found {odd!r}")
+        raise SchemaError(f"variable {name!r}: declared {kind}, but found {plain(odd)!r}")
     if not np.isfinite(numbers).all():
+        infinite = ~np.isfinite(numbers)
+        first = plain(cells.index[int(np.argmax(infinite))])
         raise SchemaError(
-            f"variable {name!r}: {int((~np.isfinite(numbers)).sum())} infinite value(s), first in "
-            f"row {cells.index[int(np.argmax(~np.isfinite(numbers)))]!r}; make them missing or drop "
-            "the rows"
+            f"variable {name!r}: {int(infinite.sum())} infinite value(s), first in row {first!r}; "
+            "make them missing or drop the rows"
         )
     if kind == "count" and (numbers != np.round(numbers)).any():
         odd = numbers[numbers != np.round(numbers)][0]
@@ -114,7 +137,7 @@ def _infer_one(
         if outside.any():
             raise SchemaError(
                 f"variable {name!r}: {int(outside.sum())} value(s) outside the declared domain "
-                f"{interval}, first {numbers[outside][0]:g}"
+                f"{interval}, first {plain(numbers[outside][0])!r}"
             )
     return Variable(
         name, kind, domain=interval, closed=domain is not None, declared=declared, unit=unit
@@ -150,9 +173,15 @@ def _guess(cells: pd.Series[Any], numbers: np.ndarray[Any, Any] | None) -> Kind:
 
 
 def _categories(
-    name: str, cells: pd.Series[Any], kind: Kind, domain: Domain | None, declared: bool
+    name: str, cells: pd.Series[Any], kind: Kind, domain: Domain | None
 ) -> tuple[Category, ...]:
-    seen = {canonical_category(c) for c in cells.unique()}
+    try:
+        seen = {canonical_category(c) for c in cells.unique()}
+    except TypeError:
+        odd = type(next(iter(cells))).__name__
+        raise SchemaError(
+            f"variable {name!r}: expected numbers or strings in the cells, found {odd}"
+        ) from None
     seen = {int(c) if isinstance(c, float) and c.is_integer() else c for c in seen}
     if domain is None:
         if kind == "binary":

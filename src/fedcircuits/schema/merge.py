@@ -21,23 +21,34 @@ def _merge_one(name: str, held: Mapping[str, Variable]) -> Variable:
     first_client = next(iter(held))
     merged = held[first_client]
     for client, variable in held.items():
+        if client == first_client:
+            continue
         if variable.unit is not None and merged.unit is not None and variable.unit != merged.unit:
+            other = next(c for c, v in held.items() if v.unit == merged.unit)
             raise SchemaConflictError(
-                f"variable {name!r}: client {first_client!r} measures it in {merged.unit!r}, client "
+                f"variable {name!r}: client {other!r} measures it in {merged.unit!r}, client "
                 f"{client!r} in {variable.unit!r}; convert one of them"
             )
-        if client != first_client:
-            merged = _merge_pair(name, first_client, merged, client, variable)
+        if _common_kind(merged, variable) is None:
+            raise _kind_conflict(name, held, client)
+        merged = _merge_pair(name, first_client, merged, client, variable)
     return merged
+
+
+def _kind_conflict(name: str, held: Mapping[str, Variable], client: str) -> SchemaConflictError:
+    """The error for a client that does not fit those before it, naming one it does not fit."""
+    earlier = list(held)[: list(held).index(client)]
+    clashing = [c for c in earlier if _common_kind(held[c], held[client]) is None]
+    other = (clashing or earlier)[0]
+    return SchemaConflictError(
+        f"variable {name!r}: client {other!r} says {_described(held[other])}, client {client!r} "
+        f"says {_described(held[client])}; rename one of them, or declare one kind for both"
+    )
 
 
 def _merge_pair(name: str, client_a: str, a: Variable, client_b: str, b: Variable) -> Variable:
     kind = _common_kind(a, b)
-    if kind is None:
-        raise SchemaConflictError(
-            f"variable {name!r}: client {client_a!r} says {_described(a)}, client {client_b!r} "
-            f"says {_described(b)}; rename one of them, or declare one kind for both"
-        )
+    assert kind is not None  # the caller has refused conflicts
     if a.grid is not None and b.grid is not None and a.grid != b.grid:
         raise SchemaConflictError(
             f"variable {name!r}: clients {client_a!r} and {client_b!r} have different grids; "
@@ -56,6 +67,8 @@ def _merge_pair(name: str, client_a: str, a: Variable, client_b: str, b: Variabl
         )  # fmt: skip
     domain = _wider(_range(a), _range(b))
     grid = a.grid if a.grid is not None else b.grid
+    if grid is not None and (grid.integer, grid.missing) != (kind == "count", missing_state):
+        grid = None  # made for another kind of variable than the merged one
     return Variable(name, kind, (), domain, closed, declared, unit, grid, missing_state)
 
 

@@ -31,7 +31,12 @@ def read(data: Data, names: Sequence[str] | None = None) -> pd.DataFrame:
     if isinstance(data, np.ndarray):
         return _from_array(data, names)
     if isinstance(data, Mapping):
-        return pd.DataFrame(dict(data))
+        try:
+            return pd.DataFrame(dict(data))
+        except ValueError as error:
+            raise SchemaError(
+                f"a mapping gives a column of values for each name, all of one length: {error}"
+            ) from None
     if isinstance(data, (str, os.PathLike)):
         return _from_path(Path(data))
     if hasattr(data, "read"):

@@ -96,7 +96,7 @@ class Schema:
         return Schema(
             tuple(
                 infer_variables(
-                    frame, kinds or {}, domains or {}, units or {}, tuple(missing_values)
+                    frame, kinds or {}, domains or {}, units or {}, _spellings(missing_values)
                 )
             )
         )
@@ -120,7 +120,10 @@ class Schema:
             seen = table.observed[:, at] & (table.values[:, at] != variable.missing_code)
             weights = None if table.weights is None else table.weights[seen]
             sketch = Sketch.of(table.values[seen, at], weights)
-            changed.append(variable.with_grid(variable_grid(variable, sketch, n_bins)))
+            try:
+                changed.append(variable.with_grid(variable_grid(variable, sketch, n_bins)))
+            except SchemaError as error:
+                raise SchemaError(f"variable {variable.name!r}: {error}") from None
         return self.with_variables(changed)
 
     # --- rows -------------------------------------------------------------------------------------
@@ -140,7 +143,7 @@ class Schema:
             self,
             read(data, names),
             unknown=unknown,
-            missing_values=tuple(missing_values),
+            missing_values=_spellings(missing_values),
             missing_as_state=missing_as_state,
             weights=weights,
         )
@@ -159,6 +162,11 @@ class Schema:
     def from_json(record: list[dict[str, Any]]) -> Schema:
         """Inverse of `to_json`."""
         return Schema(tuple(Variable.from_json(v) for v in record))
+
+
+def _spellings(missing_values: Sequence[object]) -> tuple[object, ...]:
+    """User-named missing values; one string is one spelling, not a sequence of letters."""
+    return (missing_values,) if isinstance(missing_values, str) else tuple(missing_values)
 
 
 def variable_grid(variable: Variable, sketch: Sketch, n_bins: int | None = None) -> Any:

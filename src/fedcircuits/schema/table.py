@@ -18,7 +18,7 @@ from fedcircuits.errors import (
     UnknownCategoryError,
 )
 from fedcircuits.schema.grid import FloatArray, IntArray
-from fedcircuits.schema.variable import MISSING, Variable, canonical_category
+from fedcircuits.schema.variable import MISSING, Variable, canonical_category, plain
 
 if TYPE_CHECKING:
     from fedcircuits.schema.schema import Schema
@@ -46,7 +46,7 @@ class Table:
     weights: FloatArray | None = None
 
     def __len__(self) -> int:
-        return self.values.shape[0]
+        return int(self.values.shape[0])
 
     def rows(self, which: slice | IntArray | BoolArray) -> Table:
         """Some of the rows."""
@@ -117,6 +117,10 @@ def encode(
     """
     _check_names(frame)
     n = len(frame)
+    if n == 1 and not missing_values and not missing_as_state:
+        plain = _encode_plain_row(schema, frame)
+        if plain is not None:
+            return Table(schema, *plain, frame.index, weights)
     values = np.zeros((n, len(schema)))
     observed = np.zeros((n, len(schema)), dtype=bool)
     extra = [name for name in frame.columns if name not in schema]
@@ -144,6 +148,35 @@ def encode(
     return Table(schema, values, observed, frame.index, weights)
 
 
+def _encode_plain_row(schema: Schema, frame: pd.DataFrame) -> tuple[FloatArray, BoolArray] | None:
+    """One row without anything odd in it, cell by cell: pandas' columns cost more than the work.
+
+    None where anything needs the full treatment (a stranger, a rounding, an error to be told).
+    """
+    values, observed = np.zeros((1, len(schema))), np.zeros((1, len(schema)), dtype=bool)
+    row = next(frame.itertuples(index=False, name=None))
+    for name, cell in zip(frame.columns, row, strict=True):
+        if name not in schema:
+            return None
+        at = schema.position(name)
+        variable = schema.variables[at]
+        if cell is None or cell is pd.NA or cell is pd.NaT or cell != cell:
+            continue
+        if variable.is_coded:
+            code = variable.code_of.get(cell) if isinstance(cell, (str, bool, int, float)) else None
+            if code is None:
+                return None
+            values[0, at] = code
+        else:
+            if not isinstance(cell, (int, float)) or not np.isfinite(cell):
+                return None
+            if variable.closed or (variable.kind == "count" and cell != round(cell)):
+                return None
+            values[0, at] = cell
+        observed[0, at] = True
+    return values, observed
+
+
 def _check_names(frame: pd.DataFrame) -> None:
     names = list(frame.columns)
     odd = [name for name in names if not isinstance(name, str)]
@@ -158,7 +191,7 @@ def _check_names(frame: pd.DataFrame) -> None:
 
 
 def _tell(variable: Variable, column: pd.Series[Any], error: CellError) -> str:
-    cells = [f"{column.iloc[i]!r} in row {column.index[i]!r}" for i in error.rows[:3]]
+    cells = [f"{plain(column.iloc[i])!r} in row {plain(column.index[i])!r}" for i in error.rows[:3]]
     more = f" and {len(error.rows) - 3} more" if len(error.rows) > 3 else ""
     return f"variable {variable.name!r}: expected {error.expected}; found {', '.join(cells)}{more}"
 
@@ -209,7 +242,13 @@ def _encode_categories(
         found = numbers[order][slot] == raw
         codes = order[slot].astype(float)
     else:
-        uniques, inverse = _factorise(cells)
+        try:
+            uniques, inverse = _factorise(cells)
+        except TypeError:
+            rows = np.array([i for i, cell in enumerate(cells) if not _hashable(cell)])
+            raise CellError(SchemaError, rows, _expected_categories(variable)) from None
+        if numbers is not None:
+            uniques = [_number_if_digits(u) for u in uniques]
         code_of_unique = np.array([variable.code_of.get(u, -1) for u in uniques], dtype=float)
         codes = code_of_unique[inverse]
         found = codes >= 0
@@ -223,11 +262,31 @@ def _encode_categories(
 
 
 def _factorise(cells: pd.Series[Any]) -> tuple[list[Any], IntArray]:
-    """Distinct cells in canonical form, and which of them each cell is."""
+    """Distinct cells in canonical form, and which of them each cell is.
+
+    Raises:
+        TypeError: where a cell is a list or another thing that cannot be compared by hash.
+    """
     if len(cells) == 1:  # one row: pandas' machinery costs more than the work
         return [canonical_category(cells.iloc[0])], np.zeros(1, dtype=np.int64)
     inverse, uniques = pd.factorize(cells)
     return [canonical_category(u) for u in uniques], np.asarray(inverse, dtype=np.int64)
+
+
+def _hashable(cell: object) -> bool:
+    try:
+        hash(cell)
+    except TypeError:
+        return False
+    return True
+
+
+def _number_if_digits(category: Any) -> Any:
+    """Text as the number it spells: a "?" turns a whole column of numbers into text."""
+    try:
+        return float(category)
+    except ValueError:
+        return category
 
 
 def _nearest_category(
@@ -259,7 +318,10 @@ def _expected_categories(variable: Variable) -> str:
 def _to_numbers(variable: Variable, cells: pd.Series[Any]) -> FloatArray:
     if cells.dtype.kind in "iufb":
         return cells.to_numpy(dtype=float)
-    numbers = pd.to_numeric(cells, errors="coerce")
+    if cells.dtype.kind in "mMc":  # pandas would make nanoseconds or real parts of them
+        raise CellError(SchemaError, np.arange(len(cells)), f"a number ({variable.kind})")
+    # As objects: categories would otherwise be coerced by their codes' dtype.
+    numbers = pd.to_numeric(cells.astype(object), errors="coerce")
     raw = numbers.to_numpy(dtype=float, na_value=np.nan)
     bad = np.isnan(raw)
     if bad.any():

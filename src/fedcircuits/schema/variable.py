@@ -35,6 +35,11 @@ def canonical_category(value: object) -> Category:
     return str(value)
 
 
+def plain(value: object) -> object:
+    """Python's own value for a NumPy scalar, so that messages do not say np.float64(1.5)."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def category_order(value: Category) -> tuple[int, Any]:
     """Sorting key that keeps truth values, numbers and strings apart."""
     if isinstance(value, str):
@@ -80,7 +85,7 @@ class Variable:
         if self.is_coded:
             if not self.categories:
                 raise SchemaError(f"variable {self.name!r}: a {self.kind} variable has categories")
-            if len(set(map(category_order, self.categories))) < len(self.categories):
+            if len(set(self.categories)) < len(self.categories):  # 1 and True are one value
                 raise SchemaError(f"variable {self.name!r}: its categories repeat")
             if self.kind == "binary" and len(self.categories) != 2:
                 raise SchemaError(

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.errors import LearningError
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
 from fedcircuits.schema.variable import Kind, Variable
 
@@ -95,9 +96,14 @@ def shape_faults(params: Params, names: tuple[str, ...]) -> list[str]:
     return faults
 
 
-def as_weights(x: FloatArray, weights: FloatArray | None) -> FloatArray:
-    """(n,) weights of the values; a fit needs at least one row of positive weight."""
-    answer = np.ones(x.shape[0]) if weights is None else np.asarray(weights, dtype=float)
-    if answer.sum() <= 0:
-        raise ValueError("a leaf cannot be fitted to no rows (total weight 0)")
-    return answer
+def weighted_rows(x: FloatArray, weights: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    """(m,) the values of positive weight, and (m,) their weights; a fit needs at least one.
+
+    A row of weight zero is a row that is not there, also for ranges and floors.
+    """
+    w = np.ones(x.shape[0]) if weights is None else np.asarray(weights, dtype=float)
+    if w.shape != x.shape or not np.isfinite(w).all() or (w < 0).any():
+        raise LearningError("weights must be finite numbers >= 0, one a row")
+    if not (w > 0).any():
+        raise LearningError("a leaf cannot be fitted to no rows (total weight 0)")
+    return x[w > 0], w[w > 0]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights
-from fedcircuits.circuits.leaves.tables import draw_states, log_table, lookup, table_faults
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, weighted_rows
+from fedcircuits.circuits.leaves.tables import draw_states, log_lookup, log_table, table_faults
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
 from fedcircuits.schema.variable import Variable
@@ -30,7 +30,7 @@ class Categorical(LeafFamily):
 
     def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
         del grid
-        return lookup(log_table(params["probs"]), x.astype(np.int64))
+        return log_lookup(params["probs"], x.astype(np.int64))
 
     def sample(
         self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
@@ -50,7 +50,7 @@ class Categorical(LeafFamily):
         numbers = variable.numbers
         if numbers is None:  # strings have no moments; zero keeps other columns' answers in shape
             return np.zeros(params["probs"].shape[0])
-        return params["probs"][:, : numbers.size] @ numbers**order
+        return np.asarray(params["probs"][:, : numbers.size] @ numbers**order)
 
     def present(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
         del grid
@@ -62,7 +62,7 @@ class Categorical(LeafFamily):
 
     def n_parameters(self, params: Params) -> int:
         leaves, codes = params["probs"].shape
-        return leaves * (codes - 1)
+        return int(leaves * (codes - 1))
 
     def fit(
         self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
@@ -72,7 +72,7 @@ class Categorical(LeafFamily):
         Options:
             smoothing: pseudo-count added to every category (default 0.1).
         """
-        counts = np.bincount(
-            x.astype(np.int64), as_weights(x, weights), minlength=variable.n_codes
-        ) + float(options.get("smoothing", 0.1))
+        x, w = weighted_rows(x, weights)
+        smoothing = float(options.get("smoothing", 0.1))
+        counts = np.bincount(x.astype(np.int64), w, minlength=variable.n_codes) + smoothing
         return Leaf(variable.name, self.name, {"probs": counts / counts.sum()})

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights, shape_faults
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.leaves.normal import log_interval_mass
 from fedcircuits.circuits.leaves.tables import draw_states
 from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.errors import LearningError
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
 from fedcircuits.schema.variable import Variable
 
@@ -47,9 +48,9 @@ class DiscretisedGaussian(LeafFamily):
             faults.append("top must be a whole number from 1 to 65535")
         elif np.unique(top).size > 1:
             faults.append("top must be the same in all leaves of a variable")
-        if variable.closed and variable.domain is not None and not faults:
-            if variable.domain != (0.0, float(top[0])):
-                faults.append(f"levels 0..{top[0]:g} are not the declared domain {variable.domain}")
+        declared = variable.domain if variable.closed else None
+        if not faults and declared not in (None, (0.0, float(top[0]))):
+            faults.append(f"levels 0..{top[0]:g} are not the declared domain {declared}")
         return faults
 
     def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
@@ -79,7 +80,9 @@ class DiscretisedGaussian(LeafFamily):
         self, params: Params, grid: Grid | None, variable: Variable, order: int
     ) -> FloatArray:
         del grid, variable
-        return np.exp(self._log_masses(params)) @ np.arange(params["top"][0] + 1) ** order
+        levels = np.arange(params["top"][0] + 1)
+        answer: FloatArray = np.exp(self._log_masses(params)) @ levels**order
+        return answer
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
@@ -97,10 +100,15 @@ class DiscretisedGaussian(LeafFamily):
             top: highest level (default: the declared domain's, or 255).
             min_sd: floor of the standard deviation (default: a tenth of a level).
         """
-        w = as_weights(x, weights)
+        x, w = weighted_rows(x, weights)
         declared = variable.domain[1] if variable.closed and variable.domain else 255.0
         top = float(options.get("top", declared))
         least = float(options.get("min_sd", 0.1 / top))
+        if x.min() < 0 or x.max() > top:
+            raise LearningError(
+                f"variable {variable.name!r}: levels are 0..{top:g}, found {x.min():g} to "
+                f"{x.max():g}"
+            )
         counts = np.bincount(x.astype(np.int64), w, minlength=int(top) + 1)
         levels = np.flatnonzero(counts)
         share = counts[levels] / counts.sum()
@@ -110,7 +118,7 @@ class DiscretisedGaussian(LeafFamily):
 
         def loss(theta: FloatArray) -> float:
             log_mass = level_log_mass(
-                theta[0], np.exp(theta[1]), np.float64(top), levels.astype(float)
+                theta[0], np.exp(theta[1]), np.asarray(top), levels.astype(float)
             )
             return -float(share @ log_mass)
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights
-from fedcircuits.circuits.leaves.tables import draw_states, log_table, lookup, table_faults
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, weighted_rows
+from fedcircuits.circuits.leaves.tables import draw_states, log_lookup, log_table, table_faults
 from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.errors import LearningError
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
 from fedcircuits.schema.schema import variable_grid
 from fedcircuits.schema.sketch import Sketch
-from fedcircuits.schema.variable import Variable
+from fedcircuits.schema.variable import Kind, Variable
 
 
 class Histogram(LeafFamily):
     """p(x) = mass of the state of x, times the grid's density within that state."""
 
     name = "histogram"
-    kinds = ("continuous",)
+    kinds: ClassVar[tuple[Kind, ...]] = ("continuous",)
     parameters = ("masses",)
     has_grid = True
     integer = False
@@ -47,7 +48,8 @@ class Histogram(LeafFamily):
 
     def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
         assert grid is not None
-        return lookup(log_table(params["masses"]), grid.encode(x)) + grid.log_within(x)[None, :]
+        states, log_within = grid.locate(x)
+        return log_lookup(params["masses"], states) + log_within
 
     def sample(
         self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
@@ -70,7 +72,7 @@ class Histogram(LeafFamily):
         per_state = grid.moments(order)  # (s,), possibly infinite in a tail
         with np.errstate(invalid="ignore"):
             terms = np.where(params["masses"] > 0, params["masses"] * per_state[None, :], 0.0)
-        return terms.sum(axis=1)
+        return np.asarray(terms.sum(axis=1))
 
     def present(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
         del variable
@@ -83,7 +85,7 @@ class Histogram(LeafFamily):
 
     def n_parameters(self, params: Params) -> int:
         leaves, states = params["masses"].shape
-        return leaves * (states - 1)
+        return int(leaves * (states - 1))
 
     def fit(
         self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
@@ -95,14 +97,19 @@ class Histogram(LeafFamily):
             n_bins: number of quantile bins of a grid made here.
             smoothing: pseudo-count added to every state (default 0.1).
         """
-        w = as_weights(x, weights)
+        x, w = weighted_rows(x, weights)
         grid = options.get("grid", variable.grid)
         if grid is None:
             real = np.isfinite(x)
             sketch = Sketch.of(x[real], w[real])
             grid = variable_grid(variable, sketch, options.get("n_bins"))
-        counts = np.bincount(grid.encode(x), w, minlength=grid.n_states)
-        counts = counts + float(options.get("smoothing", 0.1))
+        states = grid.encode(x)
+        if (states < 0).any():
+            raise LearningError(
+                f"variable {variable.name!r}: its grid has no state for {x[states < 0][0]:g}"
+            )
+        smoothing = float(options.get("smoothing", 0.1))
+        counts = np.bincount(states, w, minlength=grid.n_states) + smoothing
         return Leaf(variable.name, self.name, {"masses": counts / counts.sum()}, grid)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import erfcx, log_ndtr
 
 from fedcircuits.schema.grid import FloatArray
 
 LOG_ROOT_TWO_PI = 0.5 * float(np.log(2 * np.pi))
+ROOT_HALF = float(np.sqrt(0.5))
 
 
 def log_density(z: FloatArray) -> FloatArray:
@@ -18,19 +19,24 @@ def log_density(z: FloatArray) -> FloatArray:
 def log_interval_mass(a: FloatArray, b: FloatArray) -> FloatArray:
     """log(Phi(b) - Phi(a)) for a <= b, through log-CDFs on the nearer tail.
 
-    A plain difference of CDFs is exactly 0 at nine standard deviations; a very short interval
-    loses its digits even in log-space and is taken from the density at its middle instead.
+    A plain difference of CDFs is exactly 0 at nine standard deviations. Log-CDFs lose digits
+    where they are large and close together, so their difference is taken from scaled functions
+    (erfcx), and a very short interval from the density at its middle.
     """
     a, b = np.broadcast_arrays(np.asarray(a, dtype=float), np.asarray(b, dtype=float))
-    flip = a + b > 0  # both ends beyond the mean: mirror, so that CDFs are small numbers
-    low, high = np.where(flip, -b, a), np.where(flip, -a, b)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        log_high, log_low = log_ndtr(high), log_ndtr(low)
-        tail = log_high + np.log(-np.expm1(np.minimum(log_low - log_high, 0.0)))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        flip = a + b > 0  # both ends beyond the mean: mirror, so that CDFs are small numbers
+        low, high = np.where(flip, -b, a), np.where(flip, -a, b)
         width, middle = b - a, 0.5 * (a + b)
-        # Third-order accurate in the width; the correction matters only near its limit.
+        log_high, log_low = log_ndtr(high), log_ndtr(low)
+        # Phi(z) = exp(-z^2/2) erfcx(-z / sqrt 2) / 2: the squares' difference is a product.
+        scaled = np.log(erfcx(-low * ROOT_HALF) / erfcx(-high * ROOT_HALF))
+        scaled = scaled - width * np.abs(middle)
+        ratio = np.where((high < -1) & np.isfinite(low), scaled, log_low - log_high)
+        tail = log_high + np.log(-np.expm1(np.minimum(ratio, 0.0)))
+        # Third-order accurate in the width; what is left out is below (width * middle)^4 / 1920.
         short = log_density(middle) + np.log(width) + np.log1p((middle**2 - 1) * width**2 / 24)
-    # The expansion needs |middle| * width small as well: the density varies on that scale.
-    is_short = width * np.maximum(1.0, np.abs(middle)) < 1e-5
+        # The expansion needs |middle| * width small as well: the density varies on that scale.
+        is_short = width * np.maximum(1.0, np.abs(middle)) < 1e-3
     answer = np.where(is_short, short, tail)
     return np.where(b > a, np.where(np.isneginf(log_high), -np.inf, answer), -np.inf)

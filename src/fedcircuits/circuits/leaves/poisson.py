@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights, shape_faults
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.errors import LearningError
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
 from fedcircuits.schema.variable import Variable
 
@@ -77,5 +78,11 @@ class Poisson(LeafFamily):
         Options:
             min_rate: floor of the rate (default 1e-3).
         """
-        rate = float(np.average(x, weights=as_weights(x, weights)))
+        x, w = weighted_rows(x, weights)
+        if (x < 0).any():
+            raise LearningError(
+                f"variable {variable.name!r}: a Poisson has no negative counts, found "
+                f"{x.min():g}; use a table"
+            )
+        rate = float(np.average(x, weights=w))
         return Leaf(variable.name, self.name, {"rate": max(rate, options.get("min_rate", 1e-3))})

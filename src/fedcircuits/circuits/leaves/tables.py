@@ -31,12 +31,14 @@ def log_table(table: FloatArray) -> FloatArray:
         return np.log(table)
 
 
-def lookup(log_probs: FloatArray, states: IntArray) -> FloatArray:
-    """(L, n) entries of (L, s) at states (n,); -inf where the state is negative (none)."""
-    answer = np.take(log_probs, states, axis=1, mode="clip")
-    nowhere = states < 0
-    if nowhere.any():
-        answer[:, nowhere] = -np.inf
+def log_lookup(table: FloatArray, states: IntArray) -> FloatArray:
+    """(L, n) logarithms of (L, s) probabilities at states (n,); -inf at a state outside 0..s-1."""
+    if states.size < table.shape[1]:  # take the logarithm of whichever is smaller
+        answer = log_table(table.take(states, axis=1, mode="clip"))
+    else:
+        answer = log_table(table).take(states, axis=1, mode="clip")
+    if states.size and (states.min() < 0 or states.max() >= table.shape[1]):
+        answer[:, (states < 0) | (states >= table.shape[1])] = -np.inf
     return answer
 
 
@@ -51,4 +53,6 @@ def draw_states(table: FloatArray, which: IntArray, rng: np.random.Generator) ->
     leaves, starts = np.unique(which[order], return_index=True)
     for leaf, rows in zip(leaves, np.split(order, starts[1:]), strict=True):
         answer[rows] = np.searchsorted(cumulative[leaf], u[rows], side="right")
-    return np.minimum(answer, table.shape[1] - 1)
+    # Rounding can put u on the very end; the last state of positive mass owns it.
+    last = table.shape[1] - 1 - (table[:, ::-1] > 0).argmax(axis=1)  # (L,)
+    return np.asarray(np.minimum(answer, last[which]), dtype=np.int64)

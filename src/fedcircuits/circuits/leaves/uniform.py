@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.circuits.leaves.base import LeafFamily, Params, as_weights, shape_faults
+from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
 from fedcircuits.schema.variable import Variable
@@ -54,7 +54,7 @@ class Uniform(LeafFamily):
         del grid, variable
         low, high = params["low"], params["high"]
         powers = [low**i * high ** (order - i) for i in range(order + 1)]
-        return np.mean(powers, axis=0)
+        return np.asarray(np.mean(powers, axis=0))
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
@@ -68,11 +68,14 @@ class Uniform(LeafFamily):
         Options:
             min_width: floor of its width (default 1e-3 of the variable's range or magnitude).
         """
-        seen = x[as_weights(x, weights) > 0]
+        seen, _ = weighted_rows(x, weights)
         low, high = float(seen.min()), float(seen.max())
         floor = options.get("min_width")
         if floor is None:
             reach = (variable.domain[1] - variable.domain[0]) if variable.domain else 0.0
             floor = 1e-3 * ((reach if np.isfinite(reach) else 0.0) or abs(high) or 1.0)
         grow = max(0.0, float(floor) - (high - low)) / 2
-        return Leaf(variable.name, self.name, {"low": low - grow, "high": high + grow})
+        low, high = low - grow, high + grow
+        if variable.closed and variable.domain is not None:  # a floor must not leave the domain
+            low, high = max(low, variable.domain[0]), min(high, variable.domain[1])
+        return Leaf(variable.name, self.name, {"low": low, "high": high})

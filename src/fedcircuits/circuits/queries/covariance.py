@@ -64,4 +64,4 @@ def covariance(circuit: Circuit, evidence: Table, columns: list[int]) -> FloatAr
         mean[step.nodes] = np.einsum("kr,krd->kd", share, mean[children])
         cross[step.nodes] = np.einsum("kr,krde->kde", share, cross[children])
     # The centre is the mean itself, up to rounding; the correction keeps the last digits.
-    return cross[-1] - np.outer(mean[-1], mean[-1])
+    return np.asarray(cross[-1] - np.outer(mean[-1], mean[-1]))

@@ -28,7 +28,7 @@ def moments(circuit: Circuit, table: Table, order: int) -> FloatArray:
         total = np.zeros((len(rows), len(circuit.schema)))
         there = np.zeros_like(total)
         for group in circuit.groups:
-            total[:, group.column] += of_leaf[group.nodes] @ flows[group.nodes]
+            total[:, group.column] += _mean_over(of_leaf[group.nodes], flows[group.nodes])
             there[:, group.column] += present[group.nodes] @ flows[group.nodes]
         with np.errstate(invalid="ignore", divide="ignore"):
             expected = total / there
@@ -37,6 +37,16 @@ def moments(circuit: Circuit, table: Table, order: int) -> FloatArray:
             own = numbers_of(variable, np.where(seen, rows.values[:, at], 0.0)) ** order
             expected[:, at] = np.where(seen, own, expected[:, at])
         answer[part] = expected
+    return answer
+
+
+def _mean_over(of_leaf: FloatArray, flows: FloatArray) -> FloatArray:
+    """(n,) moments (L,) weighted with flows (L, n); an infinite one counts only where it flows."""
+    finite = np.isfinite(of_leaf)
+    answer = np.asarray(np.where(finite, of_leaf, 0.0) @ flows)
+    for leaf in np.flatnonzero(~finite):
+        with np.errstate(invalid="ignore"):  # infinite to both sides: there is no such moment
+            answer = np.where(flows[leaf] > 0, answer + of_leaf[leaf], answer)
     return answer
 
 

@@ -31,4 +31,4 @@ def posterior(circuit: Circuit, table: Table, column: int) -> FloatArray:
         for group, mass in zip(groups, masses, strict=True):
             answer[part] += flows[group.nodes].T @ mass
     with np.errstate(invalid="ignore"):
-        return answer / answer.sum(axis=1, keepdims=True)
+        return np.asarray(answer / answer.sum(axis=1, keepdims=True))

@@ -45,10 +45,14 @@ def restrict(circuit: Circuit, keep: tuple[str, ...], evidence: Table) -> tuple[
             continue
         kept = new[children] >= 0
         if structure.is_sum[node]:
-            log_weight = structure.log_weight[edges] + log_prob[children] - log_prob[here]
+            log_weight = structure.log_weight[edges] + log_prob[children]
             kept &= log_weight > -np.inf
             if kept.any():
-                new[here] = assembler.sum(new[children][kept], log_weight[kept])
+                # Normalised among themselves: far from all data log p(node) has no digits left
+                # for the logarithm of a weight.
+                share = log_weight[kept] - log_weight[kept].max()
+                share -= np.log(np.exp(share).sum())
+                new[here] = assembler.sum(new[children][kept], share)
         elif kept.any():
             new[here] = assembler.product(new[children][kept])
     return assembler, int(new[-1])

@@ -30,7 +30,7 @@ def _sample_chunk(circuit: Circuit, rows: Table, rng: np.random.Generator) -> Fl
         weights = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), LOWEST))
         cumulative = np.cumsum(weights, axis=1)
         u = rng.random(scores.shape[0]) * cumulative[:, -1]
-        return (cumulative <= u[:, None]).sum(axis=1).clip(max=scores.shape[1] - 1)
+        return np.asarray(np.minimum((cumulative <= u[:, None]).sum(axis=1), scores.shape[1] - 1))
 
     leaves, leaf_rows = walk(circuit, node_log_probs(circuit, rows), choose)
     answer = rows.values.copy()

@@ -1,0 +1,5 @@
+"""`python -m fedcircuits` is the command line."""
+
+from fedcircuits.cli import main
+
+main()

@@ -1,0 +1,65 @@
+"""`fedcircuits inspect`: what a model file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedcircuits import api
+from fedcircuits.circuits import Circuit
+from fedcircuits.cli.output import Output
+from fedcircuits.schema import Variable
+
+
+def run(out: Output, path: Path) -> None:
+    """Describe variables, structure and fit."""
+    model = api.load(path)
+    out.say(f"{model!r}")
+    out.table(
+        "variables",
+        ["name", "kind", "values", "states", "unit"],
+        [[v.name, v.kind, _values(v), _states(v), v.unit or ""] for v in model.schema],
+    )
+    facts: dict[str, Any] = {
+        "parameters": model.n_parameters,
+        "bytes": path.stat().st_size,
+        "most probable completions are": "exact" if model.mpe_is_exact else "decodings",
+    }
+    if isinstance(model, Circuit):
+        facts |= {
+            "nodes": model.n_nodes,
+            "sums": int(model.structure.is_sum.sum()),
+            "products": int((~model.structure.is_sum).sum()),
+            "leaves": model.structure.n_leaves,
+            "edges": model.n_edges,
+            "depth": model.depth,
+        }
+    report = model.fit_report
+    if report is not None:
+        facts |= {"learner": report.learner, "learned in, s": round(report.seconds, 3)}
+        facts |= {str(k): v for k, v in report.sizes.items()}
+        facts |= {str(k): v for k, v in report.kept.items()}
+    out.table("model", ["fact", "value"], [[k, v] for k, v in facts.items()])
+    out.result(
+        {
+            **facts,
+            "variables": [{"name": v.name, "kind": v.kind} for v in model.schema],
+            "fit_report": None if report is None else report.to_json(),
+        }
+    )
+
+
+def _values(variable: Variable) -> str:
+    if variable.is_coded:
+        shown = ", ".join(map(str, variable.categories[:4]))
+        return shown + (", ..." if len(variable.categories) > 4 else "")
+    if variable.domain is None:
+        return ""
+    low, high = variable.domain
+    return f"{low:g} to {high:g}" + (" (declared)" if variable.closed else "")
+
+
+def _states(variable: Variable) -> str:
+    if variable.is_coded:
+        return str(variable.n_codes)
+    return "" if variable.grid is None else str(variable.grid.n_states)

@@ -1,0 +1,143 @@
+"""Words out: tables for people, JSON for machines, errors in one place."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
+
+ROWS_SHOWN = 20
+# A bar appears only once the work has taken this long.
+PATIENCE = 1.0
+
+
+class Output:
+    """Where results, notes and errors of one command go.
+
+    Attributes:
+        as_json: whether standard output carries one JSON document and nothing else.
+        console: for people, on standard output.
+        notes: for progress, warnings and errors, on standard error.
+    """
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self.console = Console(soft_wrap=True, highlight=False)
+        self.notes = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def say(self, text: str) -> None:
+        """A line for people; nothing in JSON mode."""
+        if not self.as_json:
+            self.console.print(text, markup=False)
+
+    def result(self, value: dict[str, Any]) -> None:
+        """The result as JSON; nothing in the mode for people, who were shown it already."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(_plain(value), allow_nan=False) + "\n")
+
+    def table(self, title: str, columns: list[str], rows: list[list[Any]]) -> None:
+        """A table for people."""
+        if self.as_json:
+            return
+        table = Table(title=title, title_justify="left")
+        for at, name in enumerate(columns):
+            table.add_column(name, justify="left" if at == 0 else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*(_cell(value) for value in row))
+        self.console.print(table)
+
+    def frame(self, title: str, frame: pd.DataFrame, to: Path | None) -> None:
+        """Rows: to a file if one was named, else shown (the first few) or printed as JSON."""
+        if to is not None:
+            write_frame(frame, to)
+            self.say(f"{len(frame)} row(s) written to {to}")
+            self.result({"rows": len(frame), "written": str(to)})
+            return
+        index = [] if isinstance(frame.index, pd.RangeIndex) else [frame.index.name or "row"]
+        records = frame.reset_index() if index else frame
+        rows = [list(r) for r in records.head(ROWS_SHOWN).itertuples(index=False, name=None)]
+        self.table(title, [str(c) for c in records.columns], rows)
+        if len(frame) > ROWS_SHOWN:
+            self.say(f"... {len(frame) - ROWS_SHOWN} more; write them all with -o FILE")
+        self.result({"rows": records.to_dict("records")})
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[float, str], None]]:
+        """A bar on a terminal once work takes more than a second; silence elsewhere."""
+        if not self.notes.is_terminal:
+            yield lambda *_: None
+            return
+        bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=self.notes
+        )
+        task = bar.add_task("", total=1.0)
+
+        def tell(fraction: float, text: str) -> None:
+            bar.update(task, completed=fraction, description=text)
+            if not bar.live.is_started and (bar.tasks[0].elapsed or 0.0) > PATIENCE:
+                bar.start()
+
+        try:
+            yield tell
+        finally:
+            if bar.live.is_started:
+                bar.stop()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Our errors end the command with exit code 1 and one message; warnings are notes."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", FedcircuitsWarning)
+            try:
+                yield
+            except FedcircuitsError as error:
+                if self.as_json:
+                    self.result({"error": str(error), "type": type(error).__name__})
+                self.notes.print(f"error: {error}", markup=False, style="red")
+                raise SystemExit(1) from None
+            finally:
+                for warning in caught:
+                    if issubclass(warning.category, FedcircuitsWarning):
+                        self.notes.print(f"note: {warning.message}", markup=False, style="yellow")
+
+
+def write_frame(frame: pd.DataFrame, path: Path) -> None:
+    """CSV, or Parquet if the name says so."""
+    try:
+        if path.suffix == ".parquet":
+            frame.to_parquet(path)
+        else:
+            frame.to_csv(path, index=not isinstance(frame.index, pd.RangeIndex))
+    except OSError as error:
+        raise FedcircuitsError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """JSON values: NumPy scalars unpacked, NaN and infinities as null and text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None if np.isnan(value) else str(value)
+    return value

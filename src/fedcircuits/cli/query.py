@@ -1,0 +1,80 @@
+"""`fedcircuits query`: one question to a model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from fedcircuits import api
+from fedcircuits.cli.output import Output
+from fedcircuits.density import Density
+from fedcircuits.errors import QueryError
+from fedcircuits.schema import read
+from fedcircuits.schema.table import Unknown
+
+
+def run(
+    out: Output,
+    path: Path,
+    questions: dict[str, Any],
+    rows: Path | None,
+    given: list[str],
+    unknown: str,
+    output: Path | None,
+    seed: int,
+) -> None:
+    """Answer the one question that was asked."""
+    asked = [name for name, value in questions.items() if value is not None]
+    if len(asked) != 1:
+        listed = ", ".join(f"--{name}" for name in questions)
+        raise QueryError(f"ask one question ({listed}), found {len(asked)}")
+    if unknown not in ("error", "missing"):
+        raise QueryError(f"--unknown is 'error' or 'missing', found {unknown!r}")
+    if rows is not None and given:
+        raise QueryError("give evidence as --rows or as --given, not both")
+    model = api.load(path)
+    question, value = asked[0], questions[asked[0]]
+    how = cast(Unknown, unknown)
+    evidence: Any = read(rows) if rows is not None else parse_given(model, given)
+    if question == "log-prob":
+        scored = model.log_prob(value, unknown=how).to_frame()
+        out.frame("log-density, nats", scored, output)
+        out.say(f"mean {scored['log_prob'].mean():.6g} nats over {len(scored)} row(s)")
+    elif question == "mpe":
+        completed = model.mpe(read(value), unknown=how)
+        out.frame(f"most probable completion ({completed.attrs['method']})", completed, output)
+    elif question == "sample":
+        out.frame("samples", model.sample(value, evidence, seed=seed, unknown=how), output)
+    elif question == "predict":
+        frame = evidence if rows is not None else _one_row(evidence)
+        out.frame(f"p({value} | evidence)", model.predict_proba(frame, value, unknown=how), output)
+    else:
+        mean, variance = model.expectation(value, evidence), model.variance(value, evidence)
+        answer = {"mean": mean, "sd": variance**0.5}
+        frame = pd.DataFrame(answer) if rows is not None else pd.DataFrame([answer])
+        out.frame(f"{value} given the evidence", frame, output)
+
+
+def _one_row(evidence: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame({name: pd.Series([value]) for name, value in evidence.items()}, index=[0])
+
+
+def parse_given(model: Density, given: list[str]) -> dict[str, Any]:
+    """NAME=VALUE texts as evidence, each value read by the kind of its variable."""
+    evidence: dict[str, Any] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise QueryError(f"--given takes NAME=VALUE, found {text!r}")
+        variable = model.schema[name]
+        if variable.is_coded:
+            by_text = {str(category): category for category in variable.categories}
+            evidence[name] = by_text.get(value, value)
+            continue
+        try:
+            evidence[name] = float(value)
+        except ValueError:
+            raise QueryError(f"--given {name}: expected a number, found {value!r}") from None
+    return evidence
