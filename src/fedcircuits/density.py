@@ -80,6 +80,7 @@ class Density(ABC):
     def posterior_table(self, table: Table, column: int) -> FloatArray:
         """(n, k) probability of each outcome of one variable given the other observed cells.
 
+        NaN in rows whose evidence has probability zero.
         The default evaluates the joint once for every outcome; a circuit does it in one pass.
         """
         codes = outcome_codes(self.schema.variables[column])
@@ -164,10 +165,12 @@ class Density(ABC):
                 f"variable {target!r} is {self.schema.variables[at].kind} with a continuum of "
                 "values; ask expectation(), or condition(...).sample()"
             )
+        _check_impossible(impossible)
         table = self._rows(data, unknown, without=target)
-        possible = self._check_possible(table, impossible)
-        proba = np.full((len(table), len(outcomes)), np.nan)
-        proba[possible] = self.posterior_table(table.rows(possible), at)
+        proba = self.posterior_table(table, at)
+        lost = np.isnan(proba).any(axis=1)
+        if impossible == "error" and lost.any():
+            raise ImpossibleEvidenceError(list(table.index[lost]))
         return pd.DataFrame(proba, index=table.index, columns=pd.Index(outcomes, name=target))
 
     def predict(self, data: Data, target: str, *, unknown: Unknown = "error") -> pd.Series[Any]:
@@ -344,8 +347,7 @@ class Density(ABC):
 
     def _check_possible(self, table: Table, impossible: Impossible) -> Any:
         """Rows whose evidence is possible; the others are an error, or left out on request."""
-        if impossible not in get_args(Impossible):
-            raise QueryError(f"impossible is 'error' or 'nan', found {impossible!r}")
+        _check_impossible(impossible)
         possible = np.ones(len(table), dtype=bool)
         rows = np.flatnonzero(table.observed.any(axis=1))
         if rows.size:
@@ -360,6 +362,11 @@ class Density(ABC):
                 f"variable {variable.name!r} has categories that are not numbers "
                 f"({variable.categories[0]!r}, ...), so it has no moments; ask predict_proba"
             )
+
+
+def _check_impossible(impossible: object) -> None:
+    if impossible not in get_args(Impossible):
+        raise QueryError(f"impossible is 'error' or 'nan', found {impossible!r}")
 
 
 def _whole(value: Any, expected: str) -> int:

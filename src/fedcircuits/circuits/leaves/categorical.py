@@ -54,7 +54,7 @@ class Categorical(LeafFamily):
 
     def present(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
         del grid
-        return params["probs"][:, : len(variable.categories)].sum(axis=1)
+        return np.asarray(params["probs"][:, : len(variable.categories)].sum(axis=1))
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid

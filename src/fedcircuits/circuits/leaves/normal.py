@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr
+from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from fedcircuits.schema.grid import FloatArray
 
@@ -40,3 +40,13 @@ def log_interval_mass(a: FloatArray, b: FloatArray) -> FloatArray:
         is_short = width * np.maximum(1.0, np.abs(middle)) < 1e-3
     answer = np.where(is_short, short, tail)
     return np.where(b > a, np.where(np.isneginf(log_high), -np.inf, answer), -np.inf)
+
+
+def draw_between(a: FloatArray, b: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """One standard normal value from each interval [a, b], by inversion on the nearer tail."""
+    flip = a + b > 0  # where CDFs are near one, their logarithms keep no digits: mirror
+    low, high = np.where(flip, -b, a), np.where(flip, -a, b)
+    log_u = np.log1p(-rng.random(a.size))  # of a uniform number in (0, 1]
+    log_cdf = np.logaddexp(log_ndtr(low), log_u + log_interval_mass(low, high))
+    z = np.clip(ndtri_exp(np.minimum(log_cdf, 0.0)), low, high)
+    return np.where(flip, -z, z)

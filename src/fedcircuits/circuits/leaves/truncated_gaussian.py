@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.stats import truncnorm
 
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.leaves.gaussian import default_floor
-from fedcircuits.circuits.leaves.normal import LOG_ROOT_TWO_PI, log_density, log_interval_mass
+from fedcircuits.circuits.leaves.normal import (
+    LOG_ROOT_TWO_PI,
+    draw_between,
+    log_density,
+    log_interval_mass,
+)
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
 from fedcircuits.schema.variable import Variable
@@ -80,11 +84,9 @@ class TruncatedGaussian(LeafFamily):
         self, params: Params, grid: Grid | None, which: IntArray, rng: np.random.Generator
     ) -> FloatArray:
         del grid
-        a, b = _standard_ends(params)
-        draw = truncnorm.rvs(
-            a[which], b[which], loc=params["mean"][which], scale=params["sd"][which],
-            size=which.size, random_state=rng,
-        )  # fmt: skip
+        a, b = (end[which] for end in _standard_ends(params))
+        z = draw_between(a, b, rng)
+        draw = params["mean"][which] + params["sd"][which] * z
         return np.clip(draw, params["low"][which], params["high"][which])
 
     def mode(self, params: Params, grid: Grid | None) -> tuple[FloatArray, FloatArray]:

@@ -1,0 +1,255 @@
+"""Fitting the tilt by preconditioned L-BFGS on cross-entropy + NLL / D + penalties / N.
+
+For a fixed tree the rows enter only through their codes and the root's evidence, so one evaluation
+is a sparse product, a softmax and a normaliser pass over Y rows: milliseconds for tens of thousands
+of rows. The problem is convex in (c, g).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, sparse
+
+from fedcircuits.learners.hclt.chow_liu import one_hot
+from fedcircuits.learners.hclt.latent_tree import TreePass
+from fedcircuits.learners.hclt.priors import TiltLayout, TiltPrior, coarse_penalty, fine_penalty
+from fedcircuits.learners.hclt.tilt import TiltedTree, normaliser
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.integer]
+
+# The root logits replace no data: a unit prior row per state keeps rare states at zero.
+_ROOT_RIDGE = 5.0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labelled coded rows prepared for tilt evaluations under fixed trees.
+
+    Attributes:
+        indicator: (n, W) sparse one-hot codes.
+        labels: (n,) classes.
+        weights: (n,) row weights summing to one.
+        n_effective: Number of rows behind the weights.
+        evidence: (1 or Y, n, H) scaled root evidence under the shared tree or each class's.
+        log_scale: (1 or Y, n) its log scale.
+    """
+
+    indicator: sparse.csr_matrix
+    labels: IntArray
+    weights: FloatArray
+    n_effective: float
+    evidence: npt.NDArray[np.floating]
+    log_scale: FloatArray
+
+
+def prepare_rows(
+    model: TiltedTree,
+    codes: IntArray,
+    labels: IntArray,
+    weights: FloatArray,
+    dtype: npt.DTypeLike = np.float32,
+) -> Rows:
+    """Upward passes of the model's trees over complete coded rows.
+
+    Args:
+        model: Gives the trees; its tilt is not used.
+        codes: (n, D) states.
+        labels: (n,) classes.
+        weights: (n,) row weights.
+        dtype: Float type of the stored evidence, the largest array of a fit.
+    """
+    evidence, log_scale = [], []
+    for tree in model.trees:
+        rows, scale = TreePass(tree, dtype).root_evidence(codes)
+        evidence.append(rows)
+        log_scale.append(scale)
+    return Rows(
+        indicator=one_hot(codes, model.trees[0].cards),
+        labels=labels,
+        weights=weights / weights.sum(),
+        n_effective=float(weights.sum()),
+        evidence=np.stack(evidence),
+        log_scale=np.stack(log_scale),
+    )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well a tilted tree fits rows.
+
+    Attributes:
+        cross_entropy: Mean -log p(y | x).
+        nll: Mean -log p(x, y).
+        objective: cross_entropy + nll / D.
+    """
+
+    cross_entropy: float
+    nll: float
+    objective: float
+
+
+def class_logits(model: TiltedTree, rows: Rows) -> tuple[FloatArray, list[FloatArray]]:
+    """Unnormalised log p(x, y) without log Z.
+
+    Returns:
+        (n, Y) logits, and for every class the evidence-weighted sum over root states (n,), which
+        the gradient of the root logits needs.
+    """
+    logits = np.asarray(rows.indicator @ model.g.T)
+    logits += model.c
+    weights = model.root_weights()
+    mixed: list[FloatArray] = []
+    for y in range(model.n_classes):
+        source = y if len(rows.evidence) > 1 else 0
+        total = rows.evidence[source] @ weights[y].astype(rows.evidence.dtype)
+        total = np.maximum(total.astype(np.float64), 1e-300)
+        mixed.append(total)
+        logits[:, y] += np.log(total) + rows.log_scale[source]
+    return logits, mixed
+
+
+def score(model: TiltedTree, rows: Rows) -> Scores:
+    """Cross-entropy and NLL of rows."""
+    flows = normaliser(model, [TreePass(tree) for tree in model.trees])
+    logits, _ = class_logits(model, rows)
+    chosen = logits[np.arange(len(logits)), rows.labels]
+    cross_entropy = float(rows.weights @ (np.logaddexp.reduce(logits, axis=1) - chosen))
+    nll = flows.log_z - float(rows.weights @ chosen)
+    return Scores(cross_entropy, nll, cross_entropy + nll / model.trees[0].n_columns)
+
+
+class TiltProblem:
+    """The objective of the tilt over a flat, preconditioned vector."""
+
+    def __init__(self, model: TiltedTree, rows: Rows, layout: TiltLayout, prior: TiltPrior) -> None:
+        """Set up for fixed trees (those of `model`), rows and prior."""
+        self.model = model
+        self.rows = rows
+        self.layout = layout
+        self.prior = prior
+        self._passes = [TreePass(tree) for tree in model.trees]
+        Y, H = model.n_classes, model.trees[0].n_states
+        self._sizes = [Y, Y * layout.n_fine, Y * layout.n_coarse, Y * H]
+        self._target = np.zeros((len(rows.labels), Y))
+        self._target[np.arange(len(rows.labels)), rows.labels] = 1.0
+        self._scale = self._preconditioner()
+
+    def _preconditioner(self) -> FloatArray:
+        """1 / sqrt(curvature): count * p(1 - p) + ridge for every coordinate."""
+        rows, Y = self.rows, self.model.n_classes
+        share = rows.weights @ self._target  # (Y,)
+        variance = rows.n_effective * share * (1 - share) + 1e-6
+        cells = np.asarray(rows.indicator.T @ rows.weights)
+        coarse = self.layout.coarse_of.T @ cells
+        fine_ridge = self.prior.fine[self.layout.column_of]
+        coarse_ridge = 2 * self.prior.coarse[self.layout.coarse_column]
+        root = np.full(self.model.trees[0].n_states, 1.0 / self.model.trees[0].n_states)
+        parts = [
+            variance,
+            (np.outer(variance, cells) + fine_ridge).ravel(),
+            (np.outer(variance, coarse) + coarse_ridge).ravel(),
+            np.outer(variance, root).ravel() + _ROOT_RIDGE,
+        ]
+        assert [len(part) for part in parts] == self._sizes, Y
+        return np.asarray(np.sqrt(rows.n_effective / np.concatenate(parts)))
+
+    def unpack(self, vector: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """c (Y,), fine (Y, W), coarse (Y, C) and root logits (Y, H) of a vector."""
+        Y = self.model.n_classes
+        c, fine, coarse, root = np.split(vector * self._scale, np.cumsum(self._sizes)[:-1])
+        return c, fine.reshape(Y, -1), coarse.reshape(Y, self.layout.n_coarse), root.reshape(Y, -1)
+
+    def pack(
+        self, c: FloatArray, fine: FloatArray, coarse: FloatArray, root: FloatArray
+    ) -> FloatArray:
+        """Inverse of :meth:`unpack`."""
+        flat = np.concatenate([c, fine.ravel(), coarse.ravel(), root.ravel()])
+        return np.asarray(flat / self._scale)
+
+    def model_at(self, vector: FloatArray) -> TiltedTree:
+        """The tilted tree of a vector."""
+        c, fine, coarse, root = self.unpack(vector)
+        return self.model.with_tilt(c, fine + (self.layout.coarse_of @ coarse.T).T, root)
+
+    def __call__(self, vector: FloatArray) -> tuple[float, FloatArray]:
+        """Objective and gradient."""
+        c, fine, coarse, root = self.unpack(vector)
+        model = self.model_at(vector)
+        rows, D = self.rows, self.model.trees[0].n_columns
+        flows = normaliser(model, self._passes)
+        logits, mixed = class_logits(model, rows)
+        log_total = np.logaddexp.reduce(logits, axis=1)
+        chosen = (logits * self._target).sum(axis=1)
+        value = float(rows.weights @ (log_total - chosen))
+        value += (flows.log_z - float(rows.weights @ chosen)) / D
+        # d objective / d logits, the normaliser apart.
+        residual = np.exp(logits - log_total[:, None]) - (1.0 + 1.0 / D) * self._target
+        residual *= rows.weights[:, None]
+        d_c = residual.sum(axis=0) + np.exp(flows.log_class - flows.log_z) / D
+        d_g = np.asarray(rows.indicator.T @ residual).T + flows.cells / D
+        d_root = flows.root / D
+        weights = model.root_weights()
+        for y in range(model.n_classes):
+            evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]
+            pull = (residual[:, y] / mixed[y]).astype(evidence.dtype)
+            d_root[y] += weights[y] * (pull @ evidence)
+        d_coarse = (self.layout.coarse_of.T @ d_g.T).T
+        n = rows.n_effective
+        cost, slope = fine_penalty(fine, self.prior, self.layout)
+        value += cost / n
+        d_g += slope / n
+        cost, slope = coarse_penalty(coarse, self.prior, self.layout)
+        value += cost / n
+        d_coarse += slope / n
+        value += 0.5 * _ROOT_RIDGE * float(np.square(root).sum()) / n
+        d_root += _ROOT_RIDGE * root / n
+        gradient = np.concatenate([d_c, d_g.ravel(), d_coarse.ravel(), d_root.ravel()])
+        return value, gradient * self._scale
+
+
+def curvature(model: TiltedTree, rows: Rows) -> FloatArray:
+    """(Y, W) sum over the rows in a state of p(y | x)(1 - p(y | x)), in rows."""
+    logits, _ = class_logits(model, rows)
+    p = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+    spread = p * (1 - p) * (rows.weights * rows.n_effective)[:, None]
+    return np.asarray(rows.indicator.T @ spread).T
+
+
+def start_vector(problem: TiltProblem, tau: float) -> FloatArray:
+    """Start at g = tau log(p(x_j | y) / p(x_j)) from the rows, everything else at zero."""
+    rows, model = problem.rows, problem.model
+    Y = model.n_classes
+    target = np.zeros((len(rows.labels), Y))
+    target[np.arange(len(rows.labels)), rows.labels] = rows.weights
+    joint = np.asarray(rows.indicator.T @ target).T * rows.n_effective
+    share = target.sum(axis=0)
+    overall = joint.sum(axis=0)
+    # Two pseudo-rows that follow the class shares: a state never seen keeps a tilt of zero.
+    ratio = (joint + 2.0 * share[:, None]) / ((overall + 2.0) * np.maximum(share, 1e-12)[:, None])
+    g = tau * np.log(np.maximum(ratio, 1e-12))
+    c = np.log(np.maximum(share, 1e-12))
+    coarse = np.zeros((Y, problem.layout.n_coarse))
+    return problem.pack(c, g, coarse, np.zeros_like(model.root_logits))
+
+
+def fit_tilt(
+    problem: TiltProblem, start: FloatArray, n_steps: int = 60, memory: int = 12
+) -> tuple[FloatArray, dict[str, float]]:
+    """Run L-BFGS and return the vector and a small report."""
+    result = optimize.minimize(
+        problem,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": n_steps, "maxcor": memory, "ftol": 1e-9, "gtol": 1e-7},
+    )
+    report = {
+        "objective": float(result.fun),
+        "steps": float(result.nit),
+        "evaluations": float(result.nfev),
+    }
+    return np.asarray(result.x), report

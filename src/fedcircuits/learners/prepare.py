@@ -1,0 +1,186 @@
+"""What table learners do before they learn: states for missing values, grids, codes, warnings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcircuits.errors import LearningError
+from fedcircuits.schema import Schema, Table, Variable
+from fedcircuits.schema.grid import FloatArray
+
+Missing = Literal["state", "marginalise"]
+# A share of missing cells (and a number of rows) from which missingness is worth a state.
+FREQUENT_SHARE, FREQUENT_ROWS = 0.005, 10
+# A column of at least this many rows, all different, is a name for the row and not a measurement.
+ID_ROWS = 30
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A table as codes, ready for learners that work on states.
+
+    Attributes:
+        table: the rows learned from; its schema has grids, and lacks columns that were left out.
+        codes: (n, D) state of every cell, -1 where not observed.
+        cards: number of states of every column.
+        ordered: whether neighbouring states of a column are neighbours on an axis.
+        warnings: what the user should know.
+    """
+
+    table: Table
+    codes: NDArray[np.int32]
+    cards: tuple[int, ...]
+    ordered: tuple[bool, ...]
+    warnings: tuple[str, ...]
+
+
+def prepare(
+    table: Table, *, label: str | None, missing: Missing, n_bins: int | None = None
+) -> Coded:
+    """Leave out what cannot be learned, give missing values their state, make grids and codes.
+
+    Args:
+        table: training rows.
+        label: column to be predicted; rows without it are left out.
+        missing: "state" models frequent missingness as a state of its own, "marginalise" leaves
+            missing cells out of the likelihood.
+        n_bins: quantile bins of continuous columns (default: by rows).
+    """
+    if missing not in ("state", "marginalise"):
+        raise LearningError(f"missing is 'state' or 'marginalise', found {missing!r}")
+    table, warnings = _with_label(table, label)
+    table, left_out = _without_ids(table, label)
+    table = _with_missing_states(table, label) if missing == "state" else table
+    unseen = [v.name for at, v in enumerate(table.schema) if not table.observed[:, at].any()]
+    if unseen:
+        raise LearningError(f"variable {unseen[0]!r}: not one value is observed; drop the column")
+    table = replace(table, schema=table.schema.with_grids(table, n_bins))
+    warnings += left_out + _column_warnings(table)
+    codes = np.stack([_codes(table, at) for at in range(len(table.schema))], axis=1)
+    cards = tuple(_n_states(v) for v in table.schema)
+    ordered = tuple(not v.is_coded for v in table.schema)
+    return Coded(table, codes, cards, ordered, tuple(warnings))
+
+
+def _with_label(table: Table, label: str | None) -> tuple[Table, list[str]]:
+    """Rows that have a label, of which there must be some."""
+    if len(table) == 0:
+        raise LearningError("cannot learn from a table without rows")
+    if table.weights is not None and table.weights.sum() <= 0:
+        raise LearningError("cannot learn: every row has weight 0")
+    if label is None:
+        return table, []
+    at = table.schema.position(label)
+    if not table.schema.variables[at].is_coded:
+        raise LearningError(
+            f"the label {label!r} must be categorical or binary, found "
+            f"{table.schema.variables[at].kind}; declare kinds={{{label!r}: 'categorical'}}"
+        )
+    if len(table.schema) == 1:
+        raise LearningError(f"there is no column besides the label {label!r}")
+    known = table.observed[:, at]
+    if not known.any():
+        raise LearningError(f"the label {label!r} is missing in every row")
+    if known.all():
+        return table, []
+    lost = int((~known).sum())
+    return table.rows(known), [f"left out {lost} row(s) without a value of the label {label!r}"]
+
+
+def _without_ids(table: Table, label: str | None) -> tuple[Table, list[str]]:
+    """The table without columns that merely number or name the rows."""
+    ids = [
+        v.name
+        for at, v in enumerate(table.schema)
+        if v.name != label and _is_id(v, table.values[table.observed[:, at], at])
+    ]
+    if not ids:
+        return table, []
+    kept = [name for name in table.schema.names if name not in ids]
+    if not [name for name in kept if name != label]:
+        raise LearningError(f"nothing is left to learn: {ids} only name the rows")
+    told = [f"left out {name!r}: every row has a value of its own, as an id has" for name in ids]
+    return table.columns(kept), told
+
+
+def _is_id(variable: Variable, seen: FloatArray) -> bool:
+    if seen.size < ID_ROWS or variable.declared:
+        return False
+    distinct = np.unique(seen)
+    if distinct.size < seen.size:
+        return False
+    if variable.kind == "categorical":
+        return True
+    # Numbers that differ in every row are ordinary; consecutive whole ones are a numbering.
+    whole = bool((distinct == np.round(distinct)).all())
+    return whole and distinct[-1] - distinct[0] == distinct.size - 1
+
+
+def _with_missing_states(table: Table, label: str | None) -> Table:
+    """Missing cells of columns that often lack a value become observed as missing."""
+    least = max(FREQUENT_ROWS, FREQUENT_SHARE * len(table))
+    values, observed = table.values.copy(), table.observed.copy()
+    changed = []
+    for at, variable in enumerate(table.schema):
+        gaps = ~table.observed[:, at]
+        wanted = variable.missing_state or (gaps.sum() >= least and variable.grid is None)
+        if variable.name == label or gaps.all() or not wanted:
+            continue
+        changed.append(replace(variable, missing_state=True))
+        values[gaps, at] = variable.missing_code
+        observed[gaps, at] = True
+    schema = table.schema.with_variables(changed)
+    return replace(table, schema=schema, values=values, observed=observed)
+
+
+def _column_warnings(table: Table) -> list[str]:
+    """Columns that say nothing, or say the same twice."""
+    warnings = []
+    seen_before: dict[bytes, str] = {}
+    for at, variable in enumerate(table.schema):
+        column, seen = table.values[:, at], table.observed[:, at]
+        if np.ptp(column[seen]) == 0:
+            warnings.append(f"{variable.name!r} is constant in the training rows")
+            continue
+        key = np.where(seen, column, np.nan).tobytes()
+        if key in seen_before:
+            warnings.append(f"{variable.name!r} repeats {seen_before[key]!r} value for value")
+        seen_before.setdefault(key, variable.name)
+    if len(table) < 50:
+        warnings.append(f"only {len(table)} rows to learn from")
+    return warnings
+
+
+def _n_states(variable: Variable) -> int:
+    if variable.is_coded:
+        return variable.n_codes
+    assert variable.grid is not None
+    return variable.grid.n_states
+
+
+def column_codes(variable: Variable, values: FloatArray) -> NDArray[np.int64]:
+    """(n,) state of each encoded value of one variable."""
+    if variable.is_coded:
+        return values.astype(np.int64)
+    assert variable.grid is not None
+    return variable.grid.encode(values)
+
+
+def _codes(table: Table, at: int) -> NDArray[np.int32]:
+    codes = column_codes(table.schema.variables[at], table.values[:, at])
+    return np.where(table.observed[:, at], codes, -1).astype(np.int32)
+
+
+def table_family(variable: Variable) -> str:
+    """Name of the leaf family that holds a table of the variable's states."""
+    by_kind = {"continuous": "histogram", "count": "count_table"}
+    return by_kind.get(variable.kind, "categorical")
+
+
+def schema_without(schema: Schema, name: str) -> Schema:
+    """The schema without one variable."""
+    return schema.select([n for n in schema.names if n != name])

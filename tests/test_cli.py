@@ -1,0 +1,149 @@
+"""The command line as a user meets it: real processes, real files, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`fedcircuits ...` in a process of its own."""
+    command = [sys.executable, "-m", "fedcircuits", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of 300 rows and a model learned from it on the command line."""
+    at = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(3)
+    colour = rng.choice(["red", "green"], 300, p=[0.3, 0.7])
+    frame = pd.DataFrame(
+        {
+            "height": rng.normal(np.where(colour == "red", 1.0, 4.0), 0.5),
+            "colour": colour,
+            "visits": rng.poisson(2.0, 300),
+        }
+    )
+    frame.to_csv(at / "rows.csv", index=False)
+    frame.to_parquet(at / "rows.parquet")
+    learned = run("learn", at / "rows.csv", "-o", at / "m.fc", "--label", "colour", "--json")
+    assert learned.returncode == 0, learned.stderr
+    assert json.loads(learned.stdout)["rows"] == 300
+    return at
+
+
+def test_log_prob_of_a_file_equals_the_library(folder: Path) -> None:
+    answer = run("query", folder / "m.fc", "--log-prob", folder / "rows.parquet", "--json")
+    rows = json.loads(answer.stdout)["rows"]
+    expected = fc.load(folder / "m.fc").log_prob(folder / "rows.csv")
+    assert [row["log_prob"] for row in rows] == pytest.approx(expected.tolist(), abs=1e-12)
+
+
+def test_predict_given_values_equals_the_library(folder: Path) -> None:
+    answer = run(
+        "query", folder / "m.fc", "--predict", "colour", "--given", "height=1.2", "--json"
+    )
+    row = json.loads(answer.stdout)["rows"][0]
+    model = fc.load(folder / "m.fc")
+    expected = model.predict_proba(pd.DataFrame({"height": [1.2]}), "colour").iloc[0]
+    assert row["red"] == pytest.approx(expected["red"], abs=1e-12)
+    assert row["red"] + row["green"] == pytest.approx(1.0)
+
+
+def test_expectation_given_a_category(folder: Path) -> None:
+    answer = run("query", folder / "m.fc", "--expect", "height", "--given", "colour=red", "--json")
+    mean = json.loads(answer.stdout)["rows"][0]["mean"]
+    expected = fc.load(folder / "m.fc").expectation("height", {"colour": "red"})
+    assert mean == pytest.approx(expected)
+
+
+def test_sample_writes_a_file_with_the_evidence_kept(folder: Path) -> None:
+    out = folder / "drawn.csv"
+    answer = run("query", folder / "m.fc", "--sample", 7, "--given", "visits=3", "-o", out)
+    assert answer.returncode == 0, answer.stderr
+    drawn = pd.read_csv(out)
+    assert list(drawn.columns) == ["height", "colour", "visits"]
+    assert drawn["visits"].tolist() == [3] * 7
+
+
+def test_mpe_fills_the_gaps_and_keeps_the_rest(folder: Path) -> None:
+    (folder / "gaps.csv").write_text("height,colour,visits\n1.0,,2\n,green,\n")
+    answer = run("query", folder / "m.fc", "--mpe", folder / "gaps.csv", "--json")
+    rows = json.loads(answer.stdout)["rows"]
+    assert rows[0]["height"] == 1.0
+    assert rows[0]["colour"] in ("red", "green")
+    assert rows[1]["colour"] == "green"
+    assert rows[1]["height"] is not None
+
+
+def test_inspect_tells_sizes_and_variables(folder: Path) -> None:
+    answer = json.loads(run("inspect", folder / "m.fc", "--json").stdout)
+    model = fc.load(folder / "m.fc")
+    assert answer["parameters"] == model.n_parameters
+    assert [v["name"] for v in answer["variables"]] == ["height", "colour", "visits"]
+
+
+def test_inspect_for_people_is_a_table(folder: Path) -> None:
+    answer = run("inspect", folder / "m.fc")
+    assert "variables" in answer.stdout
+    assert "height" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["query", "{m}", "--predict", "weight"], "no variable 'weight'"),
+        (["query", "{m}", "--predict", "colour", "--given", "colour2=x"], "no variable 'colour2'"),
+        (["query", "{m}", "--sample", "1", "--given", "colour=blue"], "one of 'green', 'red'"),
+        (["query", "{m}", "--sample", "1", "--given", "height=tall"], "expected a number"),
+        (["query", "{m}", "--sample", "-1"], "whole number"),
+        (["query", "{m}"], "ask one question"),
+        (["query", "{m}", "--log-prob", "nowhere.csv"], "no such file"),
+        (["query", "nowhere.fc", "--sample", "1"], "cannot read nowhere.fc"),
+        (["query", "{csv}", "--sample", "1"], "not a fedcircuits file"),
+        (["learn", "{csv}", "-o", "/no/such/folder/m.fc"], "cannot write"),
+        (["learn", "{csv}", "-o", "{m}2", "--label", "size"], "no column 'size'"),
+        (["learn", "{csv}", "-o", "{m}2", "--learner", "magic"], "no learner 'magic'"),
+        (["learn", "{csv}", "-o", "{m}2", "--kind", "height=round"], "found 'round'"),
+        (["learn", "{m}", "-o", "{m}2"], "neither CSV nor Parquet"),
+    ],
+)
+def test_bad_input_is_told_and_ends_with_code_one(
+    folder: Path, arguments: list[str], told: str
+) -> None:
+    places = {"m": folder / "m.fc", "csv": folder / "rows.csv"}
+    answer = run(*(a.format(**places) for a in arguments))
+    assert answer.returncode == 1
+    assert told in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_an_error_in_json_mode_is_json(folder: Path) -> None:
+    answer = run("query", folder / "m.fc", "--predict", "weight", "--json")
+    assert answer.returncode == 1
+    assert "no variable 'weight'" in json.loads(answer.stdout)["error"]
+
+
+def test_an_unknown_option_is_a_usage_error() -> None:
+    assert run("query", "--no-such-option").returncode == 2
+
+
+def test_help_names_every_command() -> None:
+    answer = run("--help").stdout
+    for command in ("learn", "query", "inspect", "demo"):
+        assert command in answer
+
+
+def test_no_progress_bar_when_not_a_terminal(folder: Path) -> None:
+    answer = run("learn", folder / "rows.csv", "-o", folder / "again.fc")
+    assert answer.returncode == 0
+    assert "━" not in answer.stderr
