@@ -1,16 +1,33 @@
 """fedcircuits: learn one tractable joint distribution from tables that stay where they are."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fedcircuits.api import learn, load
 from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
 from fedcircuits.schema import MISSING, Schema, Table, Variable
 
+if TYPE_CHECKING:
+    from fedcircuits import learners
+    from fedcircuits.estimators import CircuitClassifier, CircuitDensity
+    from fedcircuits.federating import federate
+
 __version__ = "0.1.0"
+
+# What needs scikit-learn is imported when it is first asked for: it takes half a second.
+_LATER = {
+    "CircuitClassifier": "fedcircuits.estimators",
+    "CircuitDensity": "fedcircuits.estimators",
+    "federate": "fedcircuits.federating",
+}
 
 __all__ = [
     "MISSING",
     "Circuit",
+    "CircuitClassifier",
+    "CircuitDensity",
     "Density",
     "FedcircuitsError",
     "FedcircuitsWarning",
@@ -20,6 +37,16 @@ __all__ = [
     "Variable",
     "__version__",
     "build",
+    "federate",
     "learn",
+    "learners",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "learners":
+        return import_module("fedcircuits.learners")
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'fedcircuits' has no attribute {name!r}")

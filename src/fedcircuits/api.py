@@ -12,17 +12,20 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedcircuits import encoding
-from fedcircuits.circuits import Circuit
+from fedcircuits.circuits import Circuit, Composite
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import LearningError, SchemaError, StorageError
-from fedcircuits.learners import Factorised
+from fedcircuits.learners import Factorised, Hclt, Mixture
 from fedcircuits.schema import Data, Kind, Schema, read
 from fedcircuits.schema.infer import Domain
 
 Progress = Callable[[float, str], None]
-LEARNERS: dict[str, type[Any]] = {"factorised": Factorised}
-DEFAULT_LEARNER = "factorised"
-DENSITIES = {"circuit": Circuit.from_record}
+LEARNERS: dict[str, type[Any]] = {"hclt": Hclt, "mixture": Mixture, "factorised": Factorised}
+DEFAULT_LEARNER = "hclt"
+DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
+    "circuit": Circuit.from_record,
+    "composite": lambda record: Composite.from_record(record, decode),
+}
 
 
 def learn(
@@ -71,11 +74,11 @@ def learn(
     elif kinds or domains or units:
         raise SchemaError("give either a schema or kinds, domains and units, not both")
     table = schema.encode(frame, missing_values=missing_values, weights=_weights(weights, frame))
-    made = _learner(learner, options, {"label": label, "progress": progress})
+    made = make_learner(learner, options, {"label": label, "progress": progress})
     return made.fit(table, np.random.default_rng(seed))
 
 
-def _learner(
+def make_learner(
     learner: str | Learner, options: Mapping[str, Any], told: Mapping[str, Any]
 ) -> Learner:
     """The learner of that name; it is told what it has a field for (label, progress)."""
@@ -114,7 +117,11 @@ def load(path: str | Path) -> Density:
 
 def from_bytes(data: bytes, name: str = "the data") -> Density:
     """The density in some bytes."""
-    record = encoding.unpack(data, name=name)
-    if record.kind not in DENSITIES:
-        raise StorageError(f"{name} holds {record.kind!r}, which this fedcircuits does not know")
+    return decode(encoding.unpack(data, name=name))
+
+
+def decode(record: encoding.Record) -> Density:
+    """The density in a record."""
+    if not isinstance(record.kind, str) or record.kind not in DENSITIES:
+        raise StorageError(f"the file holds {record.kind!r}, which this fedcircuits does not know")
     return DENSITIES[record.kind](record)

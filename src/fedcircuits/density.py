@@ -21,7 +21,7 @@ from fedcircuits.errors import ImpossibleEvidenceError, QueryError
 from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Data, Schema, Table, Variable, read
 from fedcircuits.schema.grid import FloatArray
-from fedcircuits.schema.table import Unknown, decoder
+from fedcircuits.schema.table import Unknown
 
 Impossible = Literal["error", "nan"]
 Given = Mapping[str, Any] | Data
@@ -57,7 +57,11 @@ class Density(ABC):
 
     @abstractmethod
     def moment_table(self, table: Table, order: int) -> FloatArray:
-        """(n, D) E[x_j**order | observed cells of the row], of the values encoded as numbers."""
+        """(n, D) E[x_j**order | observed cells of the row], of the values as numbers.
+
+        Where "observed to be missing" is a state, it counts as 0: order 0 gives the probability
+        that there is a value.
+        """
 
     @abstractmethod
     def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:
@@ -168,7 +172,7 @@ class Density(ABC):
         _check_impossible(impossible)
         table = self._rows(data, unknown, without=target)
         proba = self.posterior_table(table, at)
-        lost = np.isnan(proba).any(axis=1)
+        lost = np.asarray(np.isnan(proba).any(axis=1))
         if impossible == "error" and lost.any():
             raise ImpossibleEvidenceError(list(table.index[lost]))
         return pd.DataFrame(proba, index=table.index, columns=pd.Index(outcomes, name=target))
@@ -179,7 +183,7 @@ class Density(ABC):
         if variable.outcomes is None:
             table = self._rows(data, unknown, without=target)
             self._check_possible(table, "error")
-            mean = self.moment_table(table, 1)[:, self.schema.position(target)]
+            mean = self._moments(table, 1)[:, self.schema.position(target)]
             return pd.Series(mean, index=table.index, name=target)
         proba = self.predict_proba(data, target, unknown=unknown)
         labels = pd.Series(list(variable.outcomes)).to_numpy()
@@ -254,8 +258,16 @@ class Density(ABC):
             raise QueryError(f"how is 'likeliest', 'mean' or 'sample', found {how!r}")
         return self.schema.decode(np.where(table.observed, table.values, values), table.index)
 
+    def _moments(self, table: Table, order: int) -> FloatArray:
+        """(n, D) moments of the value given that there is one."""
+        raw = self.moment_table(table, order)
+        if not any(variable.missing_state for variable in self.schema):
+            return raw
+        with np.errstate(invalid="ignore"):
+            return np.asarray(raw / self.moment_table(table, 0))
+
     def _conditional_means(self, table: Table) -> FloatArray:
-        values = self.moment_table(table, 1)
+        values = self._moments(table, 1)
         for at, variable in enumerate(self.schema):
             gaps = np.flatnonzero(~table.observed[:, at])
             if variable.is_coded and gaps.size:
@@ -277,7 +289,7 @@ class Density(ABC):
         table = self._evidence(given)
         possible = self._check_possible(table, impossible)
         answer = np.full(len(table), np.nan)
-        answer[possible] = self.moment_table(table.rows(possible), order)[:, at]
+        answer[possible] = self._moments(table.rows(possible), order)[:, at]
         if given is None or isinstance(given, Mapping):
             return float(answer[0])
         return pd.Series(answer, index=table.index, name=name)
@@ -389,12 +401,15 @@ def outcome_codes(variable: Variable) -> FloatArray:
     return variable.grid.atoms
 
 
-def numbers_of(variable: Variable, values: FloatArray) -> FloatArray:
-    """Encoded values as the numbers whose moments are meant."""
-    if not variable.is_coded:
-        return values
-    numbers = variable.numbers
-    return values if numbers is None else numbers[values.astype(np.int64)]
+def powers(variable: Variable, values: FloatArray, order: int) -> FloatArray:
+    """(n,) encoded values as numbers to a power; 0 for "observed to be missing" and for strings."""
+    if variable.is_coded:
+        numbers = np.zeros(len(variable.categories))
+        numbers = numbers if variable.numbers is None else variable.numbers
+        table = np.append(numbers**order, 0.0)
+        return np.asarray(table[values.astype(np.int64)])
+    there = np.isfinite(values)
+    return np.where(there, np.where(there, values, 0.0) ** order, 0.0)
 
 
 @runtime_checkable
@@ -411,4 +426,4 @@ class Learner(Protocol):
         ...
 
 
-__all__ = ["Density", "FitReport", "Learner", "decoder", "numbers_of", "outcome_codes"]
+__all__ = ["Density", "FitReport", "Learner", "outcome_codes", "powers"]

@@ -59,7 +59,7 @@ def _digest(text: str, arrays: dict[str, Array]) -> str:
 
 
 def pack(record: Record) -> bytes:
-    """The bytes of a record."""
+    """The bytes of a record, the same each time."""
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "kind": record.kind, "header": record.header},
         allow_nan=False,
@@ -68,7 +68,16 @@ def pack(record: Record) -> bytes:
     # C-ordered copies: safetensors trusts the buffer, not the strides.
     arrays = {name: np.array(array, order="C") for name, array in record.arrays.items()}
     metadata = {"fedcircuits": text, "sha256": _digest(text, arrays)}
-    return bytes(safetensors_save(arrays, metadata))
+    return _sorted_header(bytes(safetensors_save(arrays, metadata)))
+
+
+def _sorted_header(data: bytes) -> bytes:
+    """The same file with the header's keys in order: safetensors writes metadata in any order."""
+    (length,) = struct.unpack("<Q", data[:8])
+    head = json.loads(data[8 : 8 + length])
+    text = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data[8 + length :]
 
 
 def unpack(data: bytes, kind: str | None = None, name: str = "the data") -> Record:

@@ -65,6 +65,22 @@ class LearningError(FedcircuitsError, ValueError):
     """A learner cannot work with the table or the settings it was given."""
 
 
+class FederationError(FedcircuitsError, ValueError):
+    """Clients that cannot be federated as asked; the message names the clients."""
+
+
+class ClientError(FederationError):
+    """One client failed, is away, or answered nonsense.
+
+    Attributes:
+        client: its name.
+    """
+
+    def __init__(self, client: str, why: str) -> None:
+        self.client = client
+        super().__init__(f"client {client!r}: {why}")
+
+
 class MissingExtraError(FedcircuitsError, ImportError):
     """An optional dependency is not installed; the message says how to install it."""
 

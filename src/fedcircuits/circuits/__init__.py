@@ -2,6 +2,7 @@
 
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.composite import Composite
 from fedcircuits.circuits.leaves import FAMILIES, LeafFamily
 
-__all__ = ["FAMILIES", "Assembler", "Circuit", "LeafFamily"]
+__all__ = ["FAMILIES", "Assembler", "Circuit", "Composite", "LeafFamily"]

@@ -21,7 +21,7 @@ from fedcircuits.circuits.queries.mpe import mpe
 from fedcircuits.circuits.queries.posterior import posterior
 from fedcircuits.circuits.queries.restrict import restrict
 from fedcircuits.circuits.queries.sampling import sample
-from fedcircuits.circuits.structure import Structure
+from fedcircuits.circuits.structure import Structure, floats, scope_bits
 from fedcircuits.density import Density
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError, StructureError
@@ -61,10 +61,10 @@ class Circuit(Density):
                 found.append("is a group without a leaf")
             faults += [f"{family.name} leaf over {variable.name!r}: {fault}" for fault in found]
         faults += self._measure_faults()
-        faults += self.structure.faults(self.leaf_column, self.schema.names)
+        faults += self.structure.faults(self._leaf_scopes, self.schema.names)
         if faults:
             raise StructureError(faults)
-        for array in (*self._structure_arrays().values(), *self._leaf_arrays().values()):
+        for array in (*self.structure.arrays().values(), *self._leaf_arrays().values()):
             array.setflags(write=False)
 
     def _measure_faults(self) -> list[str]:
@@ -95,7 +95,12 @@ class Circuit(Density):
 
     @cached_property
     def _scopes(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        return self.structure.scopes(self.leaf_column, len(self.schema))
+        return self.structure.scopes(self._leaf_scopes)
+
+    @property
+    def _leaf_scopes(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        n = self.structure.n_leaves
+        return scope_bits(self.leaf_column, np.arange(n), n, len(self.schema))
 
     def covers(self, column: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """(n_nodes,) whether a node's scope holds the column."""
@@ -175,14 +180,6 @@ class Circuit(Density):
 
     # --- storage ----------------------------------------------------------------------------------
 
-    def _structure_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {
-            "is_sum": self.structure.is_sum,
-            "first_edge": self.structure.first_edge,
-            "child": self.structure.child,
-            "log_weight": self.structure.log_weight,
-        }
-
     def _leaf_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         return {
             f"leaf.{at}.{name}": group.params[name]
@@ -204,7 +201,7 @@ class Circuit(Density):
             ],
             "fit_report": None if self.fit_report is None else self.fit_report.to_json(),
         }
-        return Record("circuit", header, {**self._structure_arrays(), **self._leaf_arrays()})
+        return Record("circuit", header, {**self.structure.arrays(), **self._leaf_arrays()})
 
     @staticmethod
     def from_record(record: Record) -> Circuit:
@@ -240,7 +237,7 @@ def _from_record(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Circui
         column = entry["column"]
         if not isinstance(column, int) or not 0 <= column < len(schema):
             raise StorageError(f"leaf group {at} is over column {column!r} of {len(schema)}")
-        params = {name: _floats(arrays, f"leaf.{at}.{name}") for name in family.parameters}
+        params = {name: floats(arrays, f"leaf.{at}.{name}") for name in family.parameters}
         grid = entry["grid"]
         if grid == "variable":
             grid = schema.variables[column].grid
@@ -252,34 +249,10 @@ def _from_record(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Circui
     n_leaves = header["n_leaves"]
     if not isinstance(n_leaves, int) or n_leaves != first:
         raise StorageError(f"the header says {n_leaves!r} leaves, the arrays hold {first}")
-    is_sum, first_edge = arrays["is_sum"], arrays["first_edge"]
-    child, log_weight = arrays["child"], _floats(arrays, "log_weight")
-    shapes = (is_sum.ndim, first_edge.ndim, child.ndim, log_weight.ndim)
-    if shapes != (1, 1, 1, 1) or is_sum.dtype != np.bool_:
-        raise StorageError("the arrays of the structure have wrong shapes or types")
-    if first_edge.dtype != np.int64 or child.dtype != np.int64:
-        raise StorageError("the arrays of the structure have wrong shapes or types")
-    if is_sum.size and is_sum.view(np.uint8).max() > 1:
-        raise StorageError("the arrays of the structure have wrong shapes or types")
-    if (
-        first_edge.size != is_sum.size + 1
-        or first_edge[0] != 0
-        or first_edge[-1] != child.size
-        or (first_edge[:-1] > first_edge[1:]).any()  # a difference could wrap around
-        or child.size != log_weight.size
-    ):
-        raise StorageError("the arrays of the structure do not fit together")
     report = header["fit_report"]
     return Circuit(
         schema,
         tuple(groups),
-        Structure(first, is_sum, first_edge, child, log_weight),
+        Structure.from_arrays(first, arrays),
         None if report is None else FitReport.from_json(report),
     )
-
-
-def _floats(arrays: Mapping[str, Any], name: str) -> FloatArray:
-    array = arrays[name]
-    if array.dtype != np.float64 or array.ndim < 1:
-        raise StorageError(f"array {name} must hold float64 numbers, found {array.dtype}")
-    return np.asarray(array)

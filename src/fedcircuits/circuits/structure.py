@@ -6,6 +6,7 @@ root is last.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcircuits.errors import StorageError
 from fedcircuits.schema.grid import FloatArray, IntArray
 
 WEIGHT_TOLERANCE = 1e-9
@@ -35,6 +37,37 @@ class Structure:
     first_edge: IntArray
     child: IntArray
     log_weight: FloatArray
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name, for a file."""
+        return {
+            "is_sum": self.is_sum,
+            "first_edge": self.first_edge,
+            "child": self.child,
+            "log_weight": self.log_weight,
+        }
+
+    @staticmethod
+    def from_arrays(n_leaves: int, arrays: Mapping[str, NDArray[Any]]) -> Structure:
+        """Inverse of `arrays`; wrong types, shapes or sizes are a `StorageError`."""
+        is_sum, first_edge = arrays["is_sum"], arrays["first_edge"]
+        child, log_weight = arrays["child"], floats(arrays, "log_weight")
+        shapes = (is_sum.ndim, first_edge.ndim, child.ndim, log_weight.ndim)
+        if shapes != (1, 1, 1, 1) or is_sum.dtype != np.bool_:
+            raise StorageError("the arrays of the structure have wrong shapes or types")
+        if first_edge.dtype != np.int64 or child.dtype != np.int64:
+            raise StorageError("the arrays of the structure have wrong shapes or types")
+        if is_sum.size and is_sum.view(np.uint8).max() > 1:
+            raise StorageError("the arrays of the structure have wrong shapes or types")
+        if (
+            first_edge.size != is_sum.size + 1
+            or first_edge[0] != 0
+            or first_edge[-1] != child.size
+            or (first_edge[:-1] > first_edge[1:]).any()  # a difference could wrap around
+            or child.size != log_weight.size
+        ):
+            raise StorageError("the arrays of the structure do not fit together")
+        return Structure(n_leaves, is_sum, first_edge, child, log_weight)
 
     @property
     def n_inner(self) -> int:
@@ -79,12 +112,10 @@ class Structure:
             depth += 1
         return level
 
-    def scopes(self, leaf_column: IntArray, n_columns: int) -> NDArray[np.uint64]:
-        """(n_nodes, words) the columns below each node, as bits."""
-        words = (n_columns + 63) // 64
-        scope = np.zeros((self.n_nodes, words), dtype=np.uint64)
-        bit = np.left_shift(np.uint64(1), (leaf_column % 64).astype(np.uint64))
-        scope[np.arange(self.n_leaves), leaf_column // 64] = bit
+    def scopes(self, leaf_scopes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """(n_nodes, words) the columns below each node, as bits, from those of the leaves."""
+        scope = np.zeros((self.n_nodes, leaf_scopes.shape[1]), dtype=np.uint64)
+        scope[: self.n_leaves] = leaf_scopes
         for inner in self.inner_by_level():
             spans = self.arity[inner]
             edges = _ranges(self.first_edge[inner], spans)
@@ -101,12 +132,12 @@ class Structure:
         cuts = np.searchsorted(level[order], np.arange(1, level.max(initial=0) + 2))
         return [part for part in np.split(order, cuts[1:-1]) if part.size]
 
-    def faults(self, leaf_column: IntArray, names: tuple[str, ...]) -> list[str]:
+    def faults(self, leaf_scopes: NDArray[np.uint64], names: tuple[str, ...]) -> list[str]:
         """Every violation of order, smoothness, decomposability and normalisation, in words."""
         faults = self._order_faults()
         if faults:
             return faults  # scopes mean nothing in a graph that is not one
-        scope = self.scopes(leaf_column, len(names))
+        scope = self.scopes(leaf_scopes)
         size = np.bitwise_count(scope).sum(axis=1, dtype=np.int64)  # (n_nodes,)
         children_size = np.add.reduceat(size[self.child], self.first_edge[:-1])
         faults += self._smoothness_faults(scope, names)
@@ -186,6 +217,24 @@ class Structure:
         children = self.child[self.first_edge[node] : self.first_edge[node + 1]]
         held = np.sum([_bits(scope[c], len(names)) for c in children], axis=0)
         return [name for name, times in zip(names, held, strict=True) if times > 1]
+
+
+def floats(arrays: Mapping[str, NDArray[Any]], name: str) -> FloatArray:
+    """A float64 array from a file."""
+    array = arrays[name]
+    if array.dtype != np.float64 or array.ndim < 1:
+        raise StorageError(f"array {name} must hold float64 numbers, found {array.dtype}")
+    return np.asarray(array)
+
+
+def scope_bits(
+    columns: IntArray, leaf: IntArray, n_leaves: int, n_columns: int
+) -> NDArray[np.uint64]:
+    """(n_leaves, words) scopes as bits, from pairs of a leaf and one of its columns."""
+    scope = np.zeros((n_leaves, (n_columns + 63) // 64), dtype=np.uint64)
+    bit = np.left_shift(np.uint64(1), (columns % 64).astype(np.uint64))
+    np.bitwise_or.at(scope, (leaf, columns // 64), bit)
+    return scope
 
 
 def _ranges(starts: IntArray, spans: IntArray) -> IntArray:

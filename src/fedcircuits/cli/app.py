@@ -26,9 +26,7 @@ def learn(
     data: Annotated[Path, typer.Argument(help="CSV or Parquet file with a header.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
     learner: Annotated[str, typer.Option(help="Name of the learner.")] = "",
-    label: Annotated[
-        str | None, typer.Option(help="Column that is to be predicted well.")
-    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column that is to be predicted well.")] = None,
     kind: Annotated[
         list[str] | None,
         typer.Option(help="NAME=continuous|count|categorical|binary, where a guess is wrong."),

@@ -53,8 +53,9 @@ def prepare(
     if missing not in ("state", "marginalise"):
         raise LearningError(f"missing is 'state' or 'marginalise', found {missing!r}")
     table, warnings = _with_label(table, label)
-    table, left_out = _without_ids(table, label)
-    table = _with_missing_states(table, label) if missing == "state" else table
+    table, left_out = (table, []) if table.agreed else _without_ids(table, label)
+    if missing == "state" and not table.agreed:
+        table = _with_missing_states(table, label)
     unseen = [v.name for at, v in enumerate(table.schema) if not table.observed[:, at].any()]
     if unseen:
         raise LearningError(f"variable {unseen[0]!r}: not one value is observed; drop the column")

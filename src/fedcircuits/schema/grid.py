@@ -57,6 +57,14 @@ def _power_sum(low: int, high: int, order: int) -> int:
     return total // (order + 1)
 
 
+def _quotient(total: int, count: int) -> float:
+    """total / count of whole numbers of any size, infinite where no float is as large."""
+    try:
+        return total / count
+    except OverflowError:
+        return inf if total > 0 else -inf
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """States of one numeric variable.
@@ -274,7 +282,7 @@ class Grid:
         of_atom, of_interval = self._numbering
         answer = np.zeros(self.n_states)
         answer[of_atom] = self.atoms**order
-        lower, upper, volume = self._intervals
+        lower, upper, _ = self._intervals
         for index in np.flatnonzero(of_interval >= 0):
             a, b = lower[index], upper[index]
             if index == 0:
@@ -286,7 +294,7 @@ class Grid:
                 high = int(b) if last else int(b) - 1
                 taken = self.atoms[(self.atoms >= a) & (self.atoms <= high)]
                 total = _power_sum(int(a), high, order) - sum(int(t) ** order for t in taken)
-                value = total / volume[index]
+                value = _quotient(total, high - int(a) + 1 - taken.size)
             else:
                 value = float(np.mean([a**i * b ** (order - i) for i in range(order + 1)]))
             answer[of_interval[index]] = value

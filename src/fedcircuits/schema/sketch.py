@@ -23,6 +23,7 @@ REPEATS = 5  # this often on average
 # Share of the rows that makes a value an atom among continuous ones, if it repeats that often too:
 # in a short table the share alone would make an atom of every single value.
 HEAVY_SHARE = 0.0025
+OTHERS_SHARE = 0.05  # share of the rows that may be told as means in a discrete column
 MAX_BINS = 48
 ROWS_PER_BIN = 20
 MAX_POINTS = 4096
@@ -144,7 +145,10 @@ class Sketch:
             atom = _is_atom(rows)
         else:  # a point may be a mean: it says nothing of repeats
             atom = np.isin(values, self.heavy)
-            if self.points.size:
+            # Rare values of a discrete column are told as means, but the others stay atoms.
+            few_others = self.point_rows.sum() < OTHERS_SHARE * self.n_rows
+            discrete = few_others and looks_discrete(self.heavy.size, self.n_rows)
+            if self.points.size and not discrete:
                 atom &= rows >= max(REPEATS, HEAVY_SHARE * self.n_rows)
         return values[atom], values[~atom], rows[~atom]
 
@@ -219,12 +223,16 @@ def _unseen_grid(integer: bool, domain: tuple[float, float] | None, missing: boo
 
 
 def _apart(edges: FloatArray) -> FloatArray:
-    """Edges without bins so narrow that their density is a rounding error."""
+    """Edges without bins so narrow that their density is a rounding error.
+
+    Narrow against the other bins, not against the range: one value far out (a sentinel like
+    999999999999) must not swallow all the bins of the rest.
+    """
     if edges.size <= 2:
         return edges
-    least = 1e-9 * (edges[-1] - edges[0])
+    least = np.maximum(1e-9 * np.median(np.diff(edges)), 8 * np.spacing(np.abs(edges)))  # (m,)
     keep = [edges[0]]
-    for edge in edges[1:-1]:
-        if edge - keep[-1] > least and edges[-1] - edge > least:
+    for edge, gap in zip(edges[1:-1], least[1:-1], strict=True):
+        if edge - keep[-1] > gap and edges[-1] - edge > gap:
             keep.append(edge)
     return np.array([*keep, edges[-1]])

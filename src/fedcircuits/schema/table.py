@@ -37,6 +37,7 @@ class Table:
         observed: (n, D) which cells have a value.
         index: labels of the rows, kept in answers.
         weights: (n,) how often each row counts, None for once.
+        agreed: whether the schema was agreed with others, so that a learner must not change it.
     """
 
     schema: Schema
@@ -44,6 +45,7 @@ class Table:
     observed: BoolArray
     index: pd.Index[Any]
     weights: FloatArray | None = None
+    agreed: bool = False
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -380,7 +382,7 @@ def decoder(variable: Variable) -> Callable[[FloatArray], Any]:
 
     def numbers(raw: FloatArray) -> Any:
         gone = np.isinf(raw)
-        if variable.kind == "count" and not gone.any():
+        if variable.kind == "count" and (np.abs(raw) < 2.0**63).all():
             return raw.astype(np.int64)
         return np.where(gone, np.nan, raw)
 

@@ -52,7 +52,10 @@ class LeafFamily(ABC):
     def moment(
         self, params: Params, grid: Grid | None, variable: Variable, order: int
     ) -> FloatArray:
-        """(L,) E[x**order], of the value as a number, times the probability that there is one."""
+        """(L,) E[x**order] of the value as a number, where there is one: order 0 gives P(a value).
+
+        Only "observed to be missing" is no value; elsewhere order 0 gives 1.
+        """
 
     @abstractmethod
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
@@ -63,11 +66,6 @@ class LeafFamily(ABC):
         self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
     ) -> Leaf:
         """The leaf of highest (smoothed) likelihood for the encoded values x (n,)."""
-
-    def present(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
-        """(L,) probability of not being "observed to be missing"."""
-        del grid, variable
-        return np.ones(params[self.parameters[0]].shape[0])
 
     def n_parameters(self, params: Params) -> int:
         """Free parameters of all L leaves together."""

@@ -47,14 +47,10 @@ class Categorical(LeafFamily):
         self, params: Params, grid: Grid | None, variable: Variable, order: int
     ) -> FloatArray:
         del grid
-        numbers = variable.numbers
-        if numbers is None:  # strings have no moments; zero keeps other columns' answers in shape
-            return np.zeros(params["probs"].shape[0])
+        # Strings have no moments beyond order 0; zero keeps other columns' answers in shape.
+        numbers = np.zeros(len(variable.categories))
+        numbers = numbers if variable.numbers is None else variable.numbers
         return np.asarray(params["probs"][:, : numbers.size] @ numbers**order)
-
-    def present(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
-        del grid
-        return np.asarray(params["probs"][:, : len(variable.categories)].sum(axis=1))
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
-from fedcircuits.circuits.leaves.normal import log_interval_mass
+from fedcircuits.circuits.leaves.normal import log_interval_mass, log_mass_slopes
 from fedcircuits.circuits.leaves.tables import draw_states
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
@@ -24,9 +24,16 @@ def level_log_mass(
     mean: FloatArray, sd: FloatArray, top: FloatArray, level: FloatArray
 ) -> FloatArray:
     """Log-mass of a level under a Gaussian on the scale level / top (arrays broadcast)."""
+    return log_interval_mass(*_standard_ends(mean, sd, top, level))
+
+
+def _standard_ends(
+    mean: FloatArray, sd: FloatArray, top: FloatArray, level: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Both ends of a level's bin in standard deviations from the mean."""
     low = np.where(level <= 0, -np.inf, (level - 0.5) / top)
     high = np.where(level >= top, np.inf, (level + 0.5) / top)
-    return log_interval_mass((low - mean) / sd, (high - mean) / sd)
+    return (low - mean) / sd, (high - mean) / sd
 
 
 class DiscretisedGaussian(LeafFamily):
@@ -101,8 +108,8 @@ class DiscretisedGaussian(LeafFamily):
             min_sd: floor of the standard deviation (default: a tenth of a level).
         """
         x, w = weighted_rows(x, weights)
-        declared = variable.domain[1] if variable.closed and variable.domain else 255.0
-        top = float(options.get("top", declared))
+        declared = variable.domain[1] if variable.closed and variable.domain else np.inf
+        top = float(options.get("top", declared if np.isfinite(declared) else 255.0))
         least = float(options.get("min_sd", 0.1 / top))
         if x.min() < 0 or x.max() > top:
             raise LearningError(
@@ -116,16 +123,17 @@ class DiscretisedGaussian(LeafFamily):
         mean = float(share @ at)
         sd = max(float(np.sqrt(share @ (at - mean) ** 2)), least)
 
-        def loss(theta: FloatArray) -> float:
-            log_mass = level_log_mass(
-                theta[0], np.exp(theta[1]), np.asarray(top), levels.astype(float)
-            )
-            return -float(share @ log_mass)
+        def loss(theta: FloatArray) -> tuple[float, FloatArray]:
+            s = np.exp(theta[1])
+            ends = _standard_ends(theta[0], s, np.asarray(top), levels.astype(float))
+            log_mass, by_mean, by_log_sd = log_mass_slopes(*ends)
+            slopes = -np.array([share @ by_mean / s, share @ by_log_sd])
+            return -float(share @ log_mass), slopes
 
         bounds = [(-3.0, 4.0), (np.log(least), np.log(10.0))]
         best = minimize(
-            loss, np.array([mean, np.log(sd)]), method="L-BFGS-B", bounds=bounds,
-            options={"ftol": 1e-14},
+            loss, np.array([mean, np.log(sd)]), jac=True, method="L-BFGS-B", bounds=bounds,
+            options={"ftol": 1e-15, "gtol": 1e-9},
         )  # fmt: skip
         found = {"mean": float(best.x[0]), "sd": float(np.exp(best.x[1])), "top": top}
         return Leaf(variable.name, self.name, found)

@@ -74,11 +74,6 @@ class Histogram(LeafFamily):
             terms = np.where(params["masses"] > 0, params["masses"] * per_state[None, :], 0.0)
         return np.asarray(terms.sum(axis=1))
 
-    def present(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
-        del variable
-        assert grid is not None
-        return 1.0 - params["masses"][:, -1] if grid.missing else np.ones(len(params["masses"]))
-
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
         return (params["masses"] > 0).astype(float)

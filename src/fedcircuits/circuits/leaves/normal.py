@@ -50,3 +50,14 @@ def draw_between(a: FloatArray, b: FloatArray, rng: np.random.Generator) -> Floa
     log_cdf = np.logaddexp(log_ndtr(low), log_u + log_interval_mass(low, high))
     z = np.clip(ndtri_exp(np.minimum(log_cdf, 0.0)), low, high)
     return np.where(flip, -z, z)
+
+
+def log_mass_slopes(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """log(Phi(b) - Phi(a)) and its slopes in the mean and in log sd, with sd = 1.
+
+    For an interval on another scale the slope in the mean is to be divided by sd.
+    """
+    log_mass = log_interval_mass(a, b)
+    at_a, at_b = np.exp(log_density(a) - log_mass), np.exp(log_density(b) - log_mass)
+    a, b = np.where(np.isfinite(a), a, 0.0), np.where(np.isfinite(b), b, 0.0)  # 0 times inf is 0
+    return log_mass, at_a - at_b, a * at_a - b * at_b

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import roots_legendre
 
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.leaves.gaussian import default_floor
@@ -14,8 +15,10 @@ from fedcircuits.circuits.leaves.normal import (
     draw_between,
     log_density,
     log_interval_mass,
+    log_mass_slopes,
 )
 from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.errors import LearningError
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
 from fedcircuits.schema.variable import Variable
 
@@ -28,7 +31,7 @@ def _standard_ends(params: Params) -> tuple[FloatArray, FloatArray]:
     )
 
 
-_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(160)
+_NODES, _NODE_WEIGHTS = roots_legendre(160)
 _NEGLIGIBLE = 80.0  # nats below the mode
 
 
@@ -123,22 +126,36 @@ class TruncatedGaussian(LeafFamily):
         least = default_floor(variable, x) if least is None else float(least)
         low, high = variable.domain or (-np.inf, np.inf)
         low, high = float(options.get("low", low)), float(options.get("high", high))
-        low = low if np.isfinite(low) else float(x.min())  # an open end is closed at the data
-        high = high if np.isfinite(high) else float(x.max())
+        # An open end is closed at the data; a domain that was only seen, not declared, gives way.
+        if not np.isfinite(low) or ("low" not in options and not variable.closed):
+            low = min(low, float(x.min())) if np.isfinite(low) else float(x.min())
+        if not np.isfinite(high) or ("high" not in options and not variable.closed):
+            high = max(high, float(x.max())) if np.isfinite(high) else float(x.max())
+        if x.min() < low or x.max() > high:
+            raise LearningError(
+                f"variable {variable.name!r}: values from {x.min():g} to {x.max():g} leave the "
+                f"interval [{low:g}, {high:g}]"
+            )
         if not low < high:
             low, high = low - least, high + least  # a constant column still needs an interval
         share, span = w / w.sum(), high - low
         mean = float(share @ x)
         sd = float(np.sqrt(share @ (x - mean) ** 2))
 
-        def loss(theta: FloatArray) -> float:
-            m, s = low + span * theta[0], max(float(np.exp(theta[1])), least)
-            mass = log_interval_mass(np.array((low - m) / s), np.array((high - m) / s))
+        def loss(theta: FloatArray) -> tuple[float, FloatArray]:
+            m, s = low + span * theta[0], float(np.exp(theta[1]))
+            ends = np.array((low - m) / s), np.array((high - m) / s)
+            log_mass, by_mean, by_log_sd = log_mass_slopes(*ends)
             spread = (sd**2 + (mean - m) ** 2) / s**2
-            return float(0.5 * spread + np.log(s) + LOG_ROOT_TWO_PI + mass)
+            value = float(0.5 * spread + np.log(s) + LOG_ROOT_TWO_PI + log_mass)
+            in_mean = span * ((m - mean) / s**2 + by_mean / s)
+            return value, np.array([in_mean, 1.0 - spread + by_log_sd])
 
         start = np.array([(mean - low) / span, np.log(max(sd, least))])
         bounds = [(-5.0, 6.0), (np.log(least), np.log(10 * span))]
-        best = minimize(loss, start, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-14})
+        best = minimize(
+            loss, start, jac=True, method="L-BFGS-B", bounds=bounds,
+            options={"ftol": 1e-15, "gtol": 1e-9},
+        )  # fmt: skip
         found = {"mean": low + span * best.x[0], "sd": float(np.exp(best.x[1]))}
         return Leaf(variable.name, self.name, {**found, "low": low, "high": high})

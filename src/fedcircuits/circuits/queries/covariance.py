@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcircuits.circuits.plan import Products
+from fedcircuits.circuits.plan import Plan, Products
 from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.circuits.queries.moments import leaf_moments
-from fedcircuits.density import numbers_of
+from fedcircuits.density import powers
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray
 
@@ -28,25 +28,38 @@ def covariance(circuit: Circuit, evidence: Table, columns: list[int]) -> FloatAr
     d = len(columns)
     place = {column: at for at, column in enumerate(columns)}
     log_prob = node_log_probs(circuit, evidence)[:, 0]
-    centre = circuit.moment_table(evidence, 1)[0, columns]  # (d,)
+    with np.errstate(invalid="ignore"):  # no value at all: nothing to centre
+        ratio = circuit.moment_table(evidence, 1)[0] / circuit.moment_table(evidence, 0)[0]
+    centre = np.nan_to_num(ratio[columns])  # (d,)
     mean = np.zeros((circuit.n_nodes, d))
     cross = np.zeros((circuit.n_nodes, d, d))
-    first, there = leaf_moments(circuit, 1)
-    second, _ = leaf_moments(circuit, 2)
+    there, first, second = (leaf_moments(circuit, order) for order in range(3))
     for group in circuit.groups:
         at = place.get(group.column)
         if at is None:
             continue
         variable, mid = circuit.schema.variables[group.column], centre[at]
         if evidence.observed[0, group.column]:
-            own = numbers_of(variable, evidence.values[0, group.column : group.column + 1])[0]
+            own = powers(variable, evidence.values[0, group.column : group.column + 1], 1)[0]
             mean[group.nodes, at] = own - mid
             cross[group.nodes, at, at] = (own - mid) ** 2
         else:
             m1, m2, p = first[group.nodes], second[group.nodes], there[group.nodes]
             mean[group.nodes, at] = m1 - mid * p
             cross[group.nodes, at, at] = m2 - 2 * mid * m1 + mid**2 * p
-    for step in circuit.plan.steps:
+    return carry_up(circuit.plan, log_prob, mean, cross)
+
+
+def carry_up(plan: Plan, log_prob: FloatArray, mean: FloatArray, cross: FloatArray) -> FloatArray:
+    """(d, d) covariance at the root, from means and cross-moments at the leaves.
+
+    Args:
+        plan: of the circuit.
+        log_prob: (n_nodes,) log-probability of the evidence below every node.
+        mean: (n_nodes, d) conditional means about a centre, filled at the leaves.
+        cross: (n_nodes, d, d) cross-moments about that centre, filled at the leaves.
+    """
+    for step in plan.steps:
         if isinstance(step, Products):
             below = mean[step.children]  # (k, r, d)
             total = below.sum(axis=1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcircuits.circuits.passes import chunked
 from fedcircuits.circuits.queries.flows import leaf_flows
-from fedcircuits.density import numbers_of
+from fedcircuits.density import powers
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray
 
@@ -17,25 +17,22 @@ if TYPE_CHECKING:
 
 
 def moments(circuit: Circuit, table: Table, order: int) -> FloatArray:
-    """(n, D) conditional raw moments; of an observed cell, its own power.
-
-    Where "missing" is a state, the moment is that of the value given that there is one.
-    """
+    """(n, D) conditional raw moments; of an observed cell, its own power."""
     answer = np.empty((len(table), len(circuit.schema)))
-    of_leaf, present = leaf_moments(circuit, order)
+    of_leaf = leaf_moments(circuit, order)
     for part, rows in chunked(circuit, table):
         flows = leaf_flows(circuit, rows)  # (n_leaves, n)
-        total = np.zeros((len(rows), len(circuit.schema)))
-        there = np.zeros_like(total)
+        expected = np.zeros((len(rows), len(circuit.schema)))
+        total = np.zeros_like(expected)
         for group in circuit.groups:
-            total[:, group.column] += _mean_over(of_leaf[group.nodes], flows[group.nodes])
-            there[:, group.column] += present[group.nodes] @ flows[group.nodes]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            expected = total / there
+            expected[:, group.column] += _mean_over(of_leaf[group.nodes], flows[group.nodes])
+            total[:, group.column] += flows[group.nodes].sum(axis=0)
+        # One, but for rounding: far from all data log p has no digits left for a weight.
+        expected = np.divide(expected, total, out=expected, where=total > 0)
         for at, variable in enumerate(circuit.schema):
             seen = rows.observed[:, at]
-            own = numbers_of(variable, np.where(seen, rows.values[:, at], 0.0)) ** order
-            expected[:, at] = np.where(seen, own, expected[:, at])
+            own = powers(variable, rows.values[seen, at], order)
+            expected[seen, at] = own
         answer[part] = expected
     return answer
 
@@ -50,11 +47,11 @@ def _mean_over(of_leaf: FloatArray, flows: FloatArray) -> FloatArray:
     return answer
 
 
-def leaf_moments(circuit: Circuit, order: int) -> tuple[FloatArray, FloatArray]:
-    """(n_leaves,) moment of every leaf, and the probability that there is a value at all."""
-    of_leaf, present = [], []
-    for group in circuit.groups:
-        variable = circuit.schema.variables[group.column]
-        of_leaf.append(group.family.moment(group.params, group.grid, variable, order))
-        present.append(group.family.present(group.params, group.grid, variable))
-    return np.concatenate(of_leaf), np.concatenate(present)
+def leaf_moments(circuit: Circuit, order: int) -> FloatArray:
+    """(n_leaves,) moment of every leaf."""
+    return np.concatenate(
+        [
+            g.family.moment(g.params, g.grid, circuit.schema.variables[g.column], order)
+            for g in circuit.groups
+        ]
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcircuits.circuits.passes import chunked, leaf_log_prob, max_product, up
-from fedcircuits.circuits.queries.walk import walk
+from fedcircuits.circuits.queries.walk import likeliest, walk
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray
 
@@ -26,7 +26,7 @@ def mpe(circuit: Circuit, table: Table) -> FloatArray:
             missing = np.flatnonzero(~rows.observed[:, group.column])
             values[group.nodes.start : group.nodes.stop, missing] = log_density[:, None]
         up(circuit.plan, values, max_product)
-        leaves, leaf_rows = walk(circuit, values, lambda scores: scores.argmax(axis=1))
+        leaves, leaf_rows = walk(circuit.plan, values, likeliest)
         completed = rows.values.copy()
         for group, (at, _) in zip(circuit.groups, modes, strict=True):
             mine = (leaves >= group.first) & (leaves < group.first + group.size)

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcircuits.circuits.assemble import Assembler
+from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.queries.likelihood import node_log_probs
+from fedcircuits.circuits.structure import Structure
 from fedcircuits.schema import Table
+from fedcircuits.schema.grid import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
@@ -27,16 +30,32 @@ def restrict(circuit: Circuit, keep: tuple[str, ...], evidence: Table) -> tuple[
     """
     schema = circuit.schema.select(keep)
     column = {circuit.schema.position(name): at for at, name in enumerate(keep)}
-    structure = circuit.structure
     log_prob = node_log_probs(circuit, evidence)[:, 0]  # (n_nodes,)
     assembler = Assembler(schema)
-    # The new number of every old node, -1 for one that became a constant.
-    new = np.full(circuit.n_nodes, -1, dtype=np.int64)
+    # The new number of every leaf, -1 for one that becomes a constant.
+    new = np.full(circuit.structure.n_leaves, -1, dtype=np.int64)
     for group in circuit.groups:
         if group.column in column:
             new[group.nodes] = assembler.leaves(
                 group.family, column[group.column], group.params, group.grid
             )
+    root = fold_evidence(circuit.structure, log_prob, new, assembler)
+    return assembler, root
+
+
+def fold_evidence(
+    structure: Structure, log_prob: FloatArray, leaves: IntArray, graph: Graph
+) -> int:
+    """Add to a graph the inner nodes of a structure with evidence folded in; returns the root.
+
+    Args:
+        structure: the inner nodes.
+        log_prob: (n_nodes,) log-probability of the evidence below every node.
+        leaves: (n_leaves,) number of every leaf in the graph, -1 for one that became a constant.
+        graph: where nodes are added.
+    """
+    new = np.full(structure.n_nodes, -1, dtype=np.int64)
+    new[: structure.n_leaves] = leaves
     for node in range(structure.n_inner):
         edges = slice(structure.first_edge[node], structure.first_edge[node + 1])
         children = structure.child[edges]
@@ -52,7 +71,18 @@ def restrict(circuit: Circuit, keep: tuple[str, ...], evidence: Table) -> tuple[
                 # for the logarithm of a weight.
                 share = log_weight[kept] - log_weight[kept].max()
                 share -= np.log(np.exp(share).sum())
-                new[here] = assembler.sum(new[children][kept], share)
+                new[here] = graph.sum(new[children][kept], share)
         elif kept.any():
-            new[here] = assembler.product(new[children][kept])
-    return assembler, int(new[-1])
+            new[here] = graph.product(new[children][kept])
+    return int(new[-1])
+
+
+def embed(assembler: Assembler, circuit: Circuit, columns: list[int]) -> int:
+    """Add a whole circuit to an assembler, its variables at the given columns; returns its root."""
+    leaves = np.concatenate(
+        [
+            assembler.leaves(group.family, columns[group.column], group.params, group.grid)
+            for group in circuit.groups
+        ]
+    )
+    return fold_evidence(circuit.structure, np.zeros(circuit.n_nodes), leaves, assembler)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcircuits.circuits.passes import LOWEST, chunked
+from fedcircuits.circuits.passes import chunked
 from fedcircuits.circuits.queries.likelihood import node_log_probs
-from fedcircuits.circuits.queries.walk import walk
+from fedcircuits.circuits.queries.walk import at_random, walk
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray, IntArray
+from fedcircuits.schema.grid import FloatArray
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
@@ -25,14 +25,7 @@ def sample(circuit: Circuit, table: Table, rng: np.random.Generator) -> FloatArr
 
 
 def _sample_chunk(circuit: Circuit, rows: Table, rng: np.random.Generator) -> FloatArray:
-    def choose(scores: FloatArray) -> IntArray:
-        # Inversion on the children's posterior weights (p, r).
-        weights = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), LOWEST))
-        cumulative = np.cumsum(weights, axis=1)
-        u = rng.random(scores.shape[0]) * cumulative[:, -1]
-        return np.asarray(np.minimum((cumulative <= u[:, None]).sum(axis=1), scores.shape[1] - 1))
-
-    leaves, leaf_rows = walk(circuit, node_log_probs(circuit, rows), choose)
+    leaves, leaf_rows = walk(circuit.plan, node_log_probs(circuit, rows), at_random(rng))
     answer = rows.values.copy()
     for group in circuit.groups:
         mine = (leaves >= group.first) & (leaves < group.first + group.size)

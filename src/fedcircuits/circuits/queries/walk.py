@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcircuits.circuits.plan import DenseSums, Products, Sums
+from fedcircuits.circuits.passes import LOWEST
+from fedcircuits.circuits.plan import DenseSums, Plan, Products, Sums
 from fedcircuits.schema.grid import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from fedcircuits.circuits.circuit import Circuit
 
 # Given log-scores (p, r) of the children of p visited sums, the index of the chosen child (p,).
 Choose = Callable[[FloatArray], IntArray]
 PAIRS_PER_BLOCK = 2**22
 
 
-def walk(circuit: Circuit, values: FloatArray, choose: Choose) -> tuple[IntArray, IntArray]:
+def at_random(rng: np.random.Generator) -> Choose:
+    """Choose by inversion on the children's posterior weights."""
+
+    def choose(scores: FloatArray) -> IntArray:
+        weights = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), LOWEST))  # (p, r)
+        cumulative = np.cumsum(weights, axis=1)
+        u = rng.random(scores.shape[0]) * cumulative[:, -1]
+        return np.asarray(np.minimum((cumulative <= u[:, None]).sum(axis=1), scores.shape[1] - 1))
+
+    return choose
+
+
+def likeliest(scores: FloatArray) -> IntArray:
+    """Choose the child of highest score."""
+    return np.asarray(scores.argmax(axis=1))
+
+
+def walk(plan: Plan, values: FloatArray, choose: Choose) -> tuple[IntArray, IntArray]:
     """Visited leaves and their rows, as two arrays of equal length.
 
     In a smooth, decomposable circuit a row visits exactly one leaf of every variable.
 
     Args:
-        circuit: the circuit.
+        plan: of the circuit.
         values: (n_nodes, n) of the pass up that scores a sum's children.
         choose: picks a child of each visited sum.
     """
-    n = values.shape[1]
-    nodes = [np.full(n, circuit.n_nodes - 1, dtype=np.int64)]
+    n_nodes, n = values.shape
+    nodes = [np.full(n, n_nodes - 1, dtype=np.int64)]
     rows = [np.arange(n)]
     # Visits wait in the list until their step comes: each step takes its own nodes out.
-    owner = np.full(circuit.n_nodes, -1, dtype=np.int64)
-    slot = np.zeros(circuit.n_nodes, dtype=np.int64)
-    for at, step in enumerate(circuit.plan.steps):
+    owner = np.full(n_nodes, -1, dtype=np.int64)
+    slot = np.zeros(n_nodes, dtype=np.int64)
+    for at, step in enumerate(plan.steps):
         owner[step.nodes] = at
         slot[step.nodes] = np.arange(step.nodes.size)
     waiting: dict[int, tuple[list[IntArray], list[IntArray]]] = {}
@@ -48,10 +62,10 @@ def walk(circuit: Circuit, values: FloatArray, choose: Choose) -> tuple[IntArray
             queue[1].append(new_rows[mine])
 
     visit(nodes[0], rows[0])
-    for at in range(len(circuit.plan.steps) - 1, -1, -1):
+    for at in range(len(plan.steps) - 1, -1, -1):
         if at not in waiting:
             continue
-        step = circuit.plan.steps[at]
+        step = plan.steps[at]
         here_nodes, here_rows = (np.concatenate(q) for q in waiting.pop(at))
         which = slot[here_nodes]
         if isinstance(step, Products):

@@ -1,8 +1,8 @@
 """Expectation maximisation for latent trees: initialisation, warm-up, full-batch steps, early stop.
 
 Every step is a MAP step: the M-step adds Dirichlet pseudo-counts, so what never decreases is the
-log-likelihood plus the log prior (:func:`log_prior`). The pseudo-counts of an emission are spread like
-the column's own distribution, so a state that is used by few rows falls back to the marginal.
+log-likelihood plus the log prior (:func:`log_prior`). The pseudo-counts of an emission are spread
+like the column's own distribution, so a state used by few rows falls back to the marginal.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class EmResult:
     Attributes:
         tree: The parameters with the best validation likelihood (the last ones without validation).
         train_curve: Mean training log-likelihood before every full-batch step.
-        validation_curve: Mean validation log-likelihood after every full-batch step.
+        validation_curve: Mean validation log-likelihood, after the warm-up and every step.
         n_steps: Full-batch steps taken.
         converged: Whether the early stop ended the run.
     """
@@ -130,7 +130,7 @@ def _normalised(values: FloatArray) -> FloatArray:
 
 
 def log_prior(tree: LatentTree, smoothing: Smoothing, priors: list[FloatArray]) -> float:
-    """Log of the (unnormalised) Dirichlet priors; the MAP objective is the log-likelihood plus this."""
+    """Log of the unnormalised Dirichlet priors: what MAP adds to the log-likelihood."""
     H = tree.n_states
     inner = [latent for latent in range(len(tree.parent)) if tree.parent[latent] >= 0]
     total = smoothing.root / H * float(np.log(tree.root).sum())
@@ -153,8 +153,8 @@ def initial_tree(
 ) -> LatentTree:
     """Start from the data: state h of every latent leans towards the h-th of H random rows.
 
-    The latents of one prototype row are coupled (transitions favour staying with the same h), so the
-    start is a soft mixture around H rows that EM then loosens edge by edge.
+    The latents of one prototype row are coupled (transitions favour staying with the same h), so
+    the start is a soft mixture around H rows that EM then loosens edge by edge.
 
     Args:
         parent: (L,) latent tree.
@@ -223,9 +223,12 @@ def fit_em(
             (block_patterns(tree, validation[0][rows]), validation[1][rows])
             for rows in row_blocks(len(validation[0]))
         ]
-    best, best_score = tree, -np.inf
     train_curve: list[float] = []
     validation_curve: list[float] = []
+    best, best_score = tree, -np.inf
+    if validation is not None:
+        best_score = _mean_log_likelihood(tree, held_out, options.dtype)
+        validation_curve.append(best_score)
     stale = 0
     converged = False
     for step in range(options.n_iterations):

@@ -243,7 +243,7 @@ class TreePass:
         for latent in map(int, self.tree.order):
             state = states.pop(latent) if latent in states else root_state
             for child in self._children[latent]:
-                outside = _add_by_index(patterns.child_index[child], state, patterns.sizes[child])
+                outside = add_by_index(patterns.child_index[child], state, patterns.sizes[child])
                 # A state with a zero message has no flow either: any divisor gives that zero.
                 outside /= np.maximum(up.messages[child], self._tiny)
                 up.messages[child] = outside
@@ -300,7 +300,7 @@ class TreePass:
                 cells = patterns.codes[column]
                 # Missing cells fall into one more row, which is dropped.
                 cells = np.where(cells < 0, card, cells)
-                counts.emissions[column] += _add_by_index(cells, state, card + 1)[:card].T
+                counts.emissions[column] += add_by_index(cells, state, card + 1)[:card].T
 
 
 def block_patterns(tree: LatentTree, codes: IntArray) -> Patterns:
@@ -314,7 +314,7 @@ def row_blocks(n_rows: int, size: int = BLOCK_ROWS) -> Iterator[slice]:
         yield slice(start, min(start + size, n_rows))
 
 
-def _add_by_index(index: IntArray, values: AnyFloat, size: int) -> AnyFloat:
+def add_by_index(index: IntArray, values: AnyFloat, size: int) -> AnyFloat:
     """(size, H) sums of the rows of `values` (U, H) with the same index."""
     n_rows = len(index)
     ones = np.ones(n_rows, dtype=values.dtype)

@@ -1,9 +1,9 @@
 """Rows compressed by subtree: what two rows share below a latent is computed once.
 
-The evidence below a latent depends only on the cells in its subtree. Near the leaves a table has few
-distinct cell patterns (two below a binary leaf, however many rows), so passes run over the distinct
-patterns of every subtree instead of over rows, in both directions and without approximation: upward,
-a parent pattern looks up its children's patterns; downward, the flows of all parent patterns with
+The evidence below a latent depends only on the cells in its subtree. Near the leaves a table has
+few distinct cell patterns (two below a binary leaf, however many rows), so passes run over the
+distinct patterns of every subtree instead of over rows, in both directions and exactly: upward, a
+parent pattern looks up its children's patterns; downward, the flows of all parent patterns with
 the same child pattern are added before the child's work begins. On wide binary tables this removes
 most of the work. Repeated rows are the special case of the root.
 """

@@ -3,9 +3,9 @@
 g is the sum of a fine table (a number per state, ridge) and, for ordered columns, a coarse one (at
 most 16 groups of neighbouring states, penalised for differences between neighbours). An effect that
 neighbouring states share is cheap through the coarse table, a sharp one at a single state is still
-possible through the fine one. No single strength serves all columns (the atoms of a capital gain want
-almost none, the noise of a sampling weight wants a lot), so the strengths are estimated per column
-from the fit itself (MacKay's update): strength = effective parameters / penalised square.
+possible through the fine one. No single strength serves all columns (the atoms of a capital gain
+want almost none, the noise of a sampling weight wants a lot), so the strengths are estimated per
+column from the fit itself (MacKay's update): strength = effective parameters / penalised square.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class ModelFlows:
         cells: (Y, W) p(y, x_j = v).
         root: (Y, H) p(y, z_root = h).
         pairs: (Y, L, H, H) p(y, z_parent, z_child) where asked for, else none.
-        states: {column: (Y, H) p(y, z of the column's latent)}.
+        emissions: D arrays (H, card_j), p(z of the column's latent, x_j = v), with the pairs only.
     """
 
     log_z: float
@@ -92,7 +92,7 @@ class ModelFlows:
     cells: FloatArray
     root: FloatArray
     pairs: FloatArray | None
-    states: dict[int, FloatArray]
+    emissions: list[FloatArray]
 
 
 def normaliser(model: TiltedTree, passes: list[TreePass], with_pairs: bool = False) -> ModelFlows:
@@ -131,6 +131,7 @@ def normaliser(model: TiltedTree, passes: list[TreePass], with_pairs: bool = Fal
     root = np.empty((Y, H))
     pairs = np.zeros((Y, L, H, H)) if with_pairs else None
     states: dict[int, FloatArray] = {}
+    emissions: list[FloatArray] = []
     for group, tree_pass, (patterns, up) in zip(groups, passes, ups, strict=True):
         root_state = up.root * weights[group]
         root_state *= (p_class[group] / root_state.sum(axis=1))[:, None]
@@ -144,8 +145,11 @@ def normaliser(model: TiltedTree, passes: list[TreePass], with_pairs: bool = Fal
                 states.setdefault(column, np.empty((Y, H)))[group] = state
     for j in range(tree.n_columns):
         block = slice(starts[j], starts[j + 1])
-        cells[:, block] = ((states[j] / sums[j]) @ tree.emissions[j]) * lifted[:, block]
-    return ModelFlows(log_z, log_class, cells, root, pairs, states)
+        outside = states[j] / sums[j]  # (Y, H)
+        cells[:, block] = (outside @ tree.emissions[j]) * lifted[:, block]
+        if with_pairs:
+            emissions.append((outside.T @ lifted[:, block]) * tree.emissions[j])
+    return ModelFlows(log_z, log_class, cells, root, pairs, emissions)
 
 
 def _rows_of(sums: dict[int, FloatArray], rows: npt.NDArray[np.int64]) -> FactorOf:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, sparse
+from scipy import optimize, sparse, stats
 
 from fedcircuits.learners.hclt.chow_liu import one_hot
-from fedcircuits.learners.hclt.latent_tree import TreePass
+from fedcircuits.learners.hclt.latent_tree import LatentTree, TreePass, Upward, block_patterns
+from fedcircuits.learners.hclt.patterns import Patterns
 from fedcircuits.learners.hclt.priors import TiltLayout, TiltPrior, coarse_penalty, fine_penalty
 from fedcircuits.learners.hclt.tilt import TiltedTree, normaliser
+from fedcircuits.learners.hclt.tilted_pass import TiltedPass, sums_by_index
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.integer]
@@ -36,6 +38,10 @@ class Rows:
         n_effective: Number of rows behind the weights.
         evidence: (1 or Y, n, H) scaled root evidence under the shared tree or each class's.
         log_scale: (1 or Y, n) its log scale.
+        complete: (n,) one for rows without missing cells, zero for the others.
+        hole_rows: Numbers of the rows with missing cells.
+        hole_codes: Their codes.
+        holes: Their patterns; none where all rows are complete.
     """
 
     indicator: sparse.csr_matrix
@@ -44,6 +50,32 @@ class Rows:
     n_effective: float
     evidence: npt.NDArray[np.floating]
     log_scale: FloatArray
+    complete: FloatArray
+    hole_rows: npt.NDArray[np.int64]
+    hole_codes: IntArray
+    holes: Patterns | None
+
+
+def take_rows(rows: Rows, chosen: npt.NDArray[np.int64], tree: LatentTree) -> Rows:
+    """Some of the rows; `tree` gives the structure."""
+    weights = rows.weights[chosen]
+    share = float(weights.sum())
+    hole_number = np.full(len(rows.labels), -1)
+    hole_number[rows.hole_rows] = np.arange(len(rows.hole_rows))
+    hole_rows = np.flatnonzero(hole_number[chosen] >= 0)
+    hole_codes = rows.hole_codes[hole_number[chosen][hole_rows]]
+    return Rows(
+        indicator=rows.indicator[chosen],
+        labels=rows.labels[chosen],
+        weights=weights / share,
+        n_effective=rows.n_effective * share,
+        evidence=rows.evidence[:, chosen],
+        log_scale=rows.log_scale[:, chosen],
+        complete=rows.complete[chosen],
+        hole_rows=hole_rows,
+        hole_codes=hole_codes,
+        holes=block_patterns(tree, hole_codes) if len(hole_rows) else None,
+    )
 
 
 def prepare_rows(
@@ -53,11 +85,14 @@ def prepare_rows(
     weights: FloatArray,
     dtype: npt.DTypeLike = np.float32,
 ) -> Rows:
-    """Upward passes of the model's trees over complete coded rows.
+    """Upward passes of the model's trees over coded rows.
+
+    Complete rows need no other pass while the trees stay fixed. Rows with missing cells go through
+    passes over tilted tables in every evaluation (see :mod:`.tilted_pass`).
 
     Args:
         model: Gives the trees; its tilt is not used.
-        codes: (n, D) states.
+        codes: (n, D) states, -1 where missing.
         labels: (n,) classes.
         weights: (n,) row weights.
         dtype: Float type of the stored evidence, the largest array of a fit.
@@ -67,6 +102,8 @@ def prepare_rows(
         rows, scale = TreePass(tree, dtype).root_evidence(codes)
         evidence.append(rows)
         log_scale.append(scale)
+    tree = model.trees[0]
+    hole_rows = np.flatnonzero((codes < 0).any(axis=1))
     return Rows(
         indicator=one_hot(codes, model.trees[0].cards),
         labels=labels,
@@ -74,6 +111,10 @@ def prepare_rows(
         n_effective=float(weights.sum()),
         evidence=np.stack(evidence),
         log_scale=np.stack(log_scale),
+        complete=np.asarray((codes >= 0).all(axis=1), dtype=np.float64),
+        hole_rows=hole_rows,
+        hole_codes=codes[hole_rows],
+        holes=block_patterns(tree, codes[hole_rows]) if len(hole_rows) else None,
     )
 
 
@@ -85,41 +126,84 @@ class Scores:
         cross_entropy: Mean -log p(y | x).
         nll: Mean -log p(x, y).
         objective: cross_entropy + nll / D.
+        row_objective: (n,) the objective of every row.
+        auc: Area under the ROC curve of the second of two classes; none with more.
     """
 
     cross_entropy: float
     nll: float
     objective: float
+    row_objective: FloatArray
+    auc: float | None
+
+    def summary(self) -> dict[str, float | None]:
+        """The means, for a report."""
+        return {"cross_entropy": self.cross_entropy, "nll": self.nll, "auc": self.auc}
 
 
-def class_logits(model: TiltedTree, rows: Rows) -> tuple[FloatArray, list[FloatArray]]:
+@dataclass(frozen=True)
+class HolePass:
+    """What the gradient needs from one class's pass over rows with missing cells."""
+
+    tilted: TiltedPass
+    total: npt.NDArray[np.floating]
+    up: Upward
+
+
+def class_logits(
+    model: TiltedTree, rows: Rows
+) -> tuple[FloatArray, list[FloatArray], list[HolePass]]:
     """Unnormalised log p(x, y) without log Z.
 
     Returns:
-        (n, Y) logits, and for every class the evidence-weighted sum over root states (n,), which
-        the gradient of the root logits needs.
+        (n, Y) logits; for every class the evidence-weighted sum over root states (n,), which the
+        gradient of the root logits needs; and the passes over rows with missing cells, if any.
     """
     logits = np.asarray(rows.indicator @ model.g.T)
     logits += model.c
     weights = model.root_weights()
     mixed: list[FloatArray] = []
+    hole_passes: list[HolePass] = []
     for y in range(model.n_classes):
         source = y if len(rows.evidence) > 1 else 0
         total = rows.evidence[source] @ weights[y].astype(rows.evidence.dtype)
         total = np.maximum(total.astype(np.float64), 1e-300)
         mixed.append(total)
         logits[:, y] += np.log(total) + rows.log_scale[source]
-    return logits, mixed
+        if rows.holes is not None:
+            tilted = TiltedPass(model, y, rows.evidence.dtype, weights[y])
+            logs, root_sum, up = tilted.upward(rows.holes)
+            logits[rows.hole_rows, y] = logs[rows.holes.row_index]
+            hole_passes.append(HolePass(tilted, root_sum, up))
+    return logits, mixed, hole_passes
 
 
 def score(model: TiltedTree, rows: Rows) -> Scores:
     """Cross-entropy and NLL of rows."""
     flows = normaliser(model, [TreePass(tree) for tree in model.trees])
-    logits, _ = class_logits(model, rows)
+    logits, _, _ = class_logits(model, rows)
     chosen = logits[np.arange(len(logits)), rows.labels]
-    cross_entropy = float(rows.weights @ (np.logaddexp.reduce(logits, axis=1) - chosen))
-    nll = flows.log_z - float(rows.weights @ chosen)
-    return Scores(cross_entropy, nll, cross_entropy + nll / model.trees[0].n_columns)
+    row_entropy = np.logaddexp.reduce(logits, axis=1) - chosen
+    row_objective = row_entropy + (flows.log_z - chosen) / model.trees[0].n_columns
+    return Scores(
+        cross_entropy=float(rows.weights @ row_entropy),
+        nll=flows.log_z - float(rows.weights @ chosen),
+        objective=float(rows.weights @ row_objective),
+        row_objective=row_objective,
+        auc=_auc(logits, rows.labels),
+    )
+
+
+def _auc(logits: FloatArray, labels: IntArray) -> float | None:
+    """Unweighted area under the ROC curve from ranks; none where it is not defined."""
+    positive = labels == 1
+    n_positive = int(positive.sum())
+    n_negative = len(labels) - n_positive
+    if logits.shape[1] != 2 or n_positive == 0 or n_negative == 0:
+        return None
+    ranks = stats.rankdata(logits[:, 1] - logits[:, 0])
+    surplus = float(ranks[positive].sum()) - n_positive * (n_positive + 1) / 2
+    return surplus / (n_positive * n_negative)
 
 
 class TiltProblem:
@@ -177,11 +261,11 @@ class TiltProblem:
 
     def __call__(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Objective and gradient."""
-        c, fine, coarse, root = self.unpack(vector)
+        _, fine, coarse, root = self.unpack(vector)
         model = self.model_at(vector)
         rows, D = self.rows, self.model.trees[0].n_columns
         flows = normaliser(model, self._passes)
-        logits, mixed = class_logits(model, rows)
+        logits, mixed, hole_passes = class_logits(model, rows)
         log_total = np.logaddexp.reduce(logits, axis=1)
         chosen = (logits * self._target).sum(axis=1)
         value = float(rows.weights @ (log_total - chosen))
@@ -190,13 +274,20 @@ class TiltProblem:
         residual = np.exp(logits - log_total[:, None]) - (1.0 + 1.0 / D) * self._target
         residual *= rows.weights[:, None]
         d_c = residual.sum(axis=0) + np.exp(flows.log_class - flows.log_z) / D
-        d_g = np.asarray(rows.indicator.T @ residual).T + flows.cells / D
+        plain = residual if rows.holes is None else residual * rows.complete[:, None]
+        d_g = np.asarray(rows.indicator.T @ plain).T + flows.cells / D
         d_root = flows.root / D
         weights = model.root_weights()
         for y in range(model.n_classes):
             evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]
-            pull = (residual[:, y] / mixed[y]).astype(evidence.dtype)
+            pull = (plain[:, y] / mixed[y]).astype(evidence.dtype)
             d_root[y] += weights[y] * (pull @ evidence)
+        for y, hole in enumerate(hole_passes):
+            assert rows.holes is not None
+            pull = sums_by_index(rows.holes.row_index, residual[rows.hole_rows, y], len(hole.total))
+            tables = [np.zeros_like(table) for table in model.trees[0].emissions]
+            d_root[y] += hole.tilted.add_flows(rows.holes, hole.up, hole.total, pull, tables, None)
+            d_g[y] += np.concatenate([table.sum(axis=0) for table in tables])
         d_coarse = (self.layout.coarse_of.T @ d_g.T).T
         n = rows.n_effective
         cost, slope = fine_penalty(fine, self.prior, self.layout)
@@ -213,7 +304,7 @@ class TiltProblem:
 
 def curvature(model: TiltedTree, rows: Rows) -> FloatArray:
     """(Y, W) sum over the rows in a state of p(y | x)(1 - p(y | x)), in rows."""
-    logits, _ = class_logits(model, rows)
+    logits, _, _ = class_logits(model, rows)
     p = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
     spread = p * (1 - p) * (rows.weights * rows.n_effective)[:, None]
     return np.asarray(rows.indicator.T @ spread).T

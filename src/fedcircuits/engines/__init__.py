@@ -1,0 +1,5 @@
+"""Engines carry messages between server and clients; they do no maths."""
+
+from fedcircuits.engines.local import LocalEngine
+
+__all__ = ["LocalEngine"]

@@ -1,0 +1,125 @@
+"""`independent`: the paper as published (Algorithm 1), one pass and no message about rows.
+
+Every client clusters its private subspace alone; products glue clusters by chance, all of them, or
+not at all (naive); sums over shared subspaces are children of every product; weights are rho.
+There is no dependence between clients in it: that is what the other rules add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.glue import Network
+from fedcircuits.federation.indicator import feature_indicator
+from fedcircuits.federation.plan import Glueing, plan
+from fedcircuits.federation.server import Server
+from fedcircuits.federation.subspaces import Subspace
+from fedcircuits.federation.training import Ingredients, Job, fit
+from fedcircuits.federation.weights import rho
+
+
+@dataclass(frozen=True)
+class Independent:
+    """Algorithm 1.
+
+    Attributes:
+        n_clusters: K.
+        n_products: P, for random glueing.
+        glueing: naive, random or combinatorial.
+        seed: of random glueing.
+    """
+
+    n_clusters: int = 2
+    n_products: int | None = None
+    glueing: Glueing = "combinatorial"
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """As the user writes it."""
+        return "independent"
+
+    @property
+    def leaves_client(self) -> tuple[str, ...]:
+        """What leaves a client."""
+        return ("rows per cluster",)
+
+    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+        """Cluster private subspaces, then fit everything in one message.
+
+        The label is a feature like any other here.
+        """
+        names = server.schema.names
+        M = feature_indicator(server.held, server.clients, names)
+        made = plan(M, self.n_clusters, self.n_products, self.seed, self.glueing)
+
+        def columns(space: Subspace) -> tuple[str, ...]:
+            return tuple(names[j] for j in space.features)
+
+        requests = {
+            server.clients[s.holders[0]]: m.Cluster(
+                "K", list(columns(s)), self.n_clusters, False, False
+            )
+            for s in made.private
+        }
+        clustered = server.call("agreement", "cluster", requests, m.Clustered) if requests else {}
+        jobs = [
+            Job(server.clients[c], f"S{i}", columns(s))
+            for i, s in enumerate(made.shared)
+            for c in s.holders
+        ]
+        for i, s in enumerate(made.private):
+            client = server.clients[s.holders[0]]
+            for k in range(clustered[client].rows.size):
+                jobs.append(Job(client, f"P{i}.{k}", columns(s), "K", k))
+        return fit(server, jobs, take, Ingredients(server.schema, server.label))
+
+    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
+        """Products over shared sums and chosen clusters below a mixture, weights by rho."""
+        network = Network()
+        keys = sorted(ingredients.models)
+        network.register([(ingredients.models[k], k[0]) for k in keys])
+        shared: dict[str, list[tuple[int, float]]] = {}
+        private: dict[str, dict[int, tuple[int, float]]] = {}
+        for key in keys:
+            part, rows = network.part(ingredients.models[key]), ingredients.rows[key]
+            if key[1].startswith("S"):
+                shared.setdefault(key[1], []).append((part, rows))
+            else:
+                space, _, cluster = key[1].partition(".")
+                private.setdefault(space, {})[int(cluster)] = (part, rows)
+        sums = [
+            (network.mixture([p for p, _ in held], [n for _, n in held]), rho([n for _, n in held]))
+            for _, held in sorted(shared.items())
+        ]
+        spaces = [private[name] for name in sorted(private)]
+        if not spaces:
+            return network, network.product([s for s, _ in sums])
+        if self.glueing == "naive":
+            mixtures = [
+                network.mixture([p for p, _ in own.values()], [n for _, n in own.values()])
+                for own in spaces
+            ]
+            return network, network.product([*(s for s, _ in sums), *mixtures])
+        products, weights = [], []
+        for chosen in self._choices([len(own) for own in spaces]):
+            children = [own[k] for own, k in zip(spaces, chosen, strict=True)]
+            products.append(network.product([*(s for s, _ in sums), *(p for p, _ in children)]))
+            weights.append(rho([*(n for _, n in sums), *(n for _, n in children)]))
+        return network, network.mixture(products, weights)
+
+    def _choices(self, sizes: list[int]) -> list[tuple[int, ...]]:
+        """Combinations of clusters, from the same plan as Algorithm 1's."""
+        made = plan(
+            np.eye(len(sizes), dtype=bool), max(sizes), self.n_products, self.seed, self.glueing
+        )
+        return [
+            chosen
+            for chosen in made.products
+            if all(k < size for k, size in zip(chosen, sizes, strict=True))
+        ]

@@ -1,0 +1,244 @@
+"""The server: sends messages, merges schemas, holds no table."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from fedcircuits.errors import ClientError, FederationError, StorageError
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.client import SKETCH_PARTS
+from fedcircuits.federation.indicator import BoolMatrix, feature_indicator
+from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.subspaces import Subspace, subspaces
+from fedcircuits.federation.transport import Transport
+from fedcircuits.schema import Schema, Sketch
+from fedcircuits.schema.grid import IntArray
+from fedcircuits.schema.schema import variable_grid
+
+Setting = Literal["horizontal", "vertical", "hybrid"]
+Reply = TypeVar("Reply", bound=m.Message)
+# Missingness is worth a state from this share of the rows and this many of them.
+FREQUENT_SHARE, FREQUENT_ROWS = 0.005, 10
+
+
+class Server:
+    """One run with a set of clients.
+
+    Attributes:
+        clients: names, sorted; those that dropped out are gone.
+        schema: agreed by all, with grids.
+        held: names of the variables each client holds, the label included.
+        n_rows: rows of each client.
+        label: its name, or None.
+        label_counts: rows of each class at each client that holds the label.
+        setting: horizontal, vertical or hybrid.
+        aligned: number in the federation of every aligned row, by client.
+        ledger: bytes so far.
+        dropped: why a client is no longer in the run.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        label: str | None = None,
+        seed: int = 0,
+        min_rows: int = 5,
+        timeout: float | None = None,
+    ) -> None:
+        self.transport = transport
+        self.label = label
+        self.seed = seed
+        self.timeout = timeout
+        self.ledger = Ledger()
+        self.clients = sorted(transport.members())
+        self.dropped: dict[str, str] = {}
+        self.n_rows: dict[str, int] = {}
+        self.held: dict[str, tuple[str, ...]] = {}
+        self.label_counts: dict[str, list[float]] = {}
+        self.aligned: dict[str, IntArray] = {}
+        self._min_rows = min_rows
+        self.schema = self._agree_on_schema()
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def call(
+        self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
+    ) -> dict[str, Reply]:
+        """Send requests, count bytes, decode replies; the first failure is an error by name."""
+        answers, failures = self.try_call(phase, verb, requests, reply)
+        for client, error in failures.items():
+            raise error if isinstance(error, ClientError) else ClientError(client, str(error))
+        return answers
+
+    def try_call(
+        self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
+    ) -> tuple[dict[str, Reply], dict[str, ClientError]]:
+        """As `call`, with the replies that came and the failures side by side."""
+        payloads = {client: requests[client].to_bytes() for client in sorted(requests)}
+        for client, data in payloads.items():
+            self.ledger.add(client, "to client", phase, verb, data)
+        answers: dict[str, Reply] = {}
+        failures: dict[str, ClientError] = {}
+        for client, answer in self.transport.call(verb, payloads, self.timeout).items():
+            if isinstance(answer, Exception):
+                failures[client] = ClientError(client, f"{type(answer).__name__}: {answer}")
+                continue
+            self.ledger.add(client, "to server", phase, verb, answer)
+            try:
+                answers[client] = reply.from_bytes(answer)
+            except StorageError as error:
+                failures[client] = _failure(client, answer, error)
+        return {c: answers[c] for c in sorted(answers)}, failures
+
+    # --- handshake --------------------------------------------------------------------------------
+
+    def _agree_on_schema(self) -> Schema:
+        if not self.clients:
+            raise FederationError("a federation needs at least one client")
+        ask = m.Describe(self._min_rows)
+        described = self.call("schema", "describe", dict.fromkeys(self.clients, ask), m.Description)
+        empty = [client for client, told in described.items() if told.n_rows == 0]
+        for client in empty:
+            self.drop(client, "it has no rows")
+        described = {c: d for c, d in described.items() if c not in empty}
+        schemas = {c: Schema.from_json(d.schema) for c, d in described.items()}
+        merged = Schema.merge(schemas)
+        if self.label is not None and self.label not in merged:
+            raise FederationError(
+                f"no client holds the label {self.label!r}; columns are {', '.join(merged.names)}"
+            )
+        self.held = {c: s.names for c, s in schemas.items()}
+        merged = self._with_missing_states(merged, described)
+        merged = self._with_grids(merged, described)
+        request = m.Agree(merged.to_json(), self.seed, self.label)
+        ready = self.call("schema", "agree", dict.fromkeys(self.clients, request), m.Ready)
+        self.n_rows = {c: r.n_rows for c, r in ready.items()}
+        self.label_counts = {c: r.label_counts for c, r in ready.items() if r.label_counts}
+        return merged
+
+    def drop(self, client: str, why: str) -> None:
+        """Go on without a client, and say so."""
+        self.dropped[client] = why
+        self.clients = [c for c in self.clients if c != client]
+        if not self.clients:
+            raise FederationError(f"no client is left; the last was {client!r}: {why}")
+
+    def _with_missing_states(
+        self, schema: Schema, described: Mapping[str, m.Description]
+    ) -> Schema:
+        """A state for missing values where they are frequent over all clients together."""
+        changed = []
+        for variable in schema:
+            holders = [d for c, d in described.items() if variable.name in self.held[c]]
+            missing = sum(d.n_missing.get(variable.name, 0) for d in holders)
+            rows = sum(d.n_rows for d in holders)
+            frequent = missing >= max(FREQUENT_ROWS, FREQUENT_SHARE * rows)
+            if frequent and variable.name != self.label:
+                changed.append(replace(variable, missing_state=True))
+        return schema.with_variables(changed)
+
+    def _with_grids(self, schema: Schema, described: Mapping[str, m.Description]) -> Schema:
+        """One grid a numeric variable, from the sketches of all its holders."""
+        changed = []
+        for variable in schema:
+            if variable.is_coded:
+                continue
+            found = [
+                _sketch(description, variable.name)
+                for description in described.values()
+                if f"{variable.name}\x1fheavy" in description.sketches
+            ]
+            changed.append(variable.with_grid(variable_grid(variable, Sketch.merge(found))))
+        return schema.with_variables(changed)
+
+    # --- who holds what ---------------------------------------------------------------------------
+
+    @property
+    def features(self) -> list[str]:
+        """All variables but the label, in the schema's order."""
+        return [name for name in self.schema.names if name != self.label]
+
+    @property
+    def indicator(self) -> BoolMatrix:
+        """M over clients and features, the label set aside."""
+        held = {c: [n for n in self.held[c] if n != self.label] for c in self.clients}
+        return feature_indicator(held, self.clients, self.features)
+
+    @property
+    def subspaces(self) -> tuple[Subspace, ...]:
+        """Distinct columns of M."""
+        return subspaces(self.indicator)
+
+    @property
+    def setting(self) -> Setting:
+        """Found, never asked for."""
+        M = self.indicator
+        if (M[0] == M).all():
+            return "horizontal"
+        return "vertical" if (M.sum(axis=0) == 1).all() else "hybrid"
+
+    @property
+    def label_holders(self) -> list[str]:
+        """Clients that hold the label."""
+        return [c for c in self.clients if self.label is not None and self.label in self.held[c]]
+
+    @property
+    def label_is_shared(self) -> bool:
+        """Whether every client holds the label."""
+        return self.label is not None and len(self.label_holders) == len(self.clients)
+
+    # --- alignment --------------------------------------------------------------------------------
+
+    def align(self) -> None:
+        """Number the rows that two or more clients hold; ids travel as salted digests only."""
+        ask = m.AskDigests(secrets.token_hex(16))
+        told = self.call("alignment", "digests", dict.fromkeys(self.clients, ask), m.Digests)
+        digests = [told[c].digests.view("S12").reshape(-1) for c in self.clients]
+        every, inverse, counts = np.unique(
+            np.concatenate(digests), return_inverse=True, return_counts=True
+        )
+        if not (counts > 1).any():
+            raise FederationError(
+                f"no id is held by two clients of {', '.join(map(repr, self.clients))}: check that "
+                "the id column means the same everywhere"
+            )
+        number = np.full(every.size, -1, dtype=np.int64)
+        number[counts > 1] = np.arange(int((counts > 1).sum()))
+        requests, start = {}, 0
+        for client, own in zip(self.clients, digests, strict=True):
+            mine = number[inverse[start : start + own.size]]
+            start += own.size
+            rows = np.flatnonzero(mine >= 0)
+            requests[client] = m.Align(rows.astype(np.int32), mine[rows].astype(np.int32))
+            self.aligned[client] = mine[rows]
+        self.call("alignment", "align", requests, m.Ready)
+
+    def share_label(self) -> None:
+        """Send the owner's label of aligned rows to the clients that lack it."""
+        assert self.label is not None
+        owner = self.label_holders[0]
+        told = self.call("alignment", "tell_label", {owner: m.AskLabel()}, m.Label)[owner]
+        others = [c for c in self.clients if c not in self.label_holders]
+        ready = self.call("alignment", "take_label", dict.fromkeys(others, told), m.Ready)
+        for client in others:
+            self.held[client] = (*self.held[client], self.label)
+            self.label_counts[client] = ready[client].label_counts
+
+
+def _failure(client: str, answer: bytes, error: StorageError) -> ClientError:
+    """What a client said went wrong, or that its reply is not one."""
+    try:
+        return ClientError(client, m.Failed.from_bytes(answer).error)
+    except StorageError:
+        return ClientError(client, f"a reply that cannot be read: {error}")
+
+
+def _sketch(description: m.Description, name: str) -> Sketch:
+    arrays = {part: description.sketches[f"{name}\x1f{part}"] for part in SKETCH_PARTS}
+    return Sketch(**arrays, exact=description.exact[name])

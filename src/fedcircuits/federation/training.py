@@ -1,0 +1,148 @@
+"""Fitting at the clients, and the ingredients a network is made of.
+
+Rules differ in which jobs they send and in how they glue the models; both are here in plain form.
+An `Ingredients` value holds all that gluing needs, so that a federation without one of its clients
+is glued again from what is there rather than trained again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.circuits import Circuit, build
+from fedcircuits.density import Density
+from fedcircuits.errors import ClientError, FederationError
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.server import Server
+from fedcircuits.schema import Schema
+from fedcircuits.schema.grid import FloatArray
+
+Decode = Any  # Callable[[bytes], Density]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to fit at one client.
+
+    Attributes:
+        client: where.
+        name: unique at the client.
+        columns: the variables.
+        group: name of a grouping of its rows, None for all rows.
+        value: which part of the grouping.
+        per_label: whether to give one model p(x | y) for each class.
+    """
+
+    client: str
+    name: str
+    columns: tuple[str, ...]
+    group: str | None = None
+    value: int = 0
+    per_label: bool = False
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """What was fitted.
+
+    Attributes:
+        schema: agreed.
+        label: its name, or None.
+        models: by (client, job name, class or -1).
+        rows: rows behind each model.
+        tables: counts that weights are made of, by name.
+        seconds: CPU time of each client's fits.
+    """
+
+    schema: Schema
+    label: str | None
+    models: dict[tuple[str, str, int], Density] = field(default_factory=dict)
+    rows: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    tables: dict[str, FloatArray] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def without(self, client: str) -> Ingredients:
+        """The same without one client's models."""
+        return replace(
+            self,
+            models={k: v for k, v in self.models.items() if k[0] != client},
+            rows={k: v for k, v in self.rows.items() if k[0] != client},
+            seconds={k: v for k, v in self.seconds.items() if k != client},
+        )
+
+
+def fit(
+    server: Server, jobs: list[Job], take: Mapping[str, Any], ingredients: Ingredients
+) -> Ingredients:
+    """Have clients fit jobs, all of a client in one message; a client that fails is dropped.
+
+    Args:
+        server: the run.
+        jobs: what to fit.
+        take: {"keep": whether models stay at the clients, "decode": bytes to Density,
+            "remote": (client, model key, schema, parameters) to Density}.
+        ingredients: added to.
+    """
+    by_client: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_client.setdefault(job.client, []).append(job)
+    requests = {
+        client: m.Fit(
+            [
+                {
+                    "job": j.name,
+                    "columns": list(j.columns),
+                    "group": j.group,
+                    "value": j.value,
+                    "per_label": j.per_label,
+                }
+                for j in own
+            ],
+            bool(take["keep"]),
+        )
+        for client, own in by_client.items()
+    }
+    answers, failures = server.try_call("training", "fit", requests, m.Fitted)
+    for client, error in failures.items():
+        _drop_or_raise(server, client, error)
+    models, rows = dict(ingredients.models), dict(ingredients.rows)
+    seconds = dict(ingredients.seconds)
+    for client, fitted in answers.items():
+        seconds[client] = seconds.get(client, 0.0) + fitted.seconds
+        columns = {j.name: j.columns for j in by_client[client]}
+        for key, count in fitted.rows.items():
+            name, _, code = key.partition("|")
+            label_code = int(code) if code else -1
+            rows[client, name, label_code] = count
+            if take["keep"]:
+                kept = [c for c in columns[name] if label_code < 0 or c != server.label]
+                schema = server.schema.select(kept)
+                models[client, name, label_code] = take["remote"](
+                    client, key, schema, fitted.parameters[key]
+                )
+            else:
+                models[client, name, label_code] = take["decode"](bytes(fitted.models[key]))
+    return replace(ingredients, models=models, rows=rows, seconds=seconds)
+
+
+def _drop_or_raise(server: Server, client: str, error: ClientError) -> None:
+    """Go on without a client only if others hold all it holds."""
+    others = {name for c in server.clients if c != client for name in server.held[c]}
+    alone = [name for name in server.held[client] if name not in others]
+    if alone or len(server.clients) == 1:
+        raise FederationError(
+            f"{error}; it alone holds {', '.join(map(repr, alone[:5])) or 'everything'}, so the "
+            "model cannot go on without it"
+        )
+    server.drop(client, str(error))
+
+
+def indicator_leaf(schema: Schema, label: str, code: int) -> Circuit:
+    """The density that is one at a class of the label; it lives at the server."""
+    probs = np.zeros(schema[label].n_codes)
+    probs[code] = 1.0
+    return build.circuit(schema.select([label]), build.categorical(label, probs))

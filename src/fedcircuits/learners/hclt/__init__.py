@@ -1,0 +1,1 @@
+"""Hidden Chow-Liu trees and mixtures by EM, tilted where there is a label."""

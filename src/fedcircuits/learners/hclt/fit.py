@@ -1,0 +1,332 @@
+"""Fitting the default table learners from coded rows: `hclt` and `mixture`.
+
+Steps: hold out validation rows; Chow-Liu structure (or a single latent); EM with early stop; with a
+label the tilt, whose prior strengths are estimated per column and chosen on validation; class
+transitions where they help; a last few steps on all rows; plain normalised per-class tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from fedcircuits.learners.hclt.chow_liu import chow_liu_tree, structure_rows
+from fedcircuits.learners.hclt.em import (
+    EmOptions,
+    EmResult,
+    Smoothing,
+    column_marginals,
+    fit_em,
+    initial_tree,
+)
+from fedcircuits.learners.hclt.latent_tree import LatentTree
+from fedcircuits.learners.hclt.renormalise import ClassTree, class_tree_of, renormalise
+from fedcircuits.learners.hclt.sizes import Sizes, automatic_sizes
+from fedcircuits.learners.hclt.tilt import TiltedTree
+from fedcircuits.learners.hclt.tilt_rounds import fit_label
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.integer]
+Progress = Callable[[float, str], None]
+
+_MIN_ROWS_FOR_VALIDATION = 40
+_MAX_VALIDATION_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Overrides of what is otherwise chosen automatically (None: automatic, see `sizes.py`).
+
+    Attributes:
+        n_states: H of a tree or K of a mixture.
+        n_iterations: Most full-batch EM steps.
+        smoothing: Pseudo-counts of EM.
+        max_em_rows: Rows EM looks at before the last steps.
+        validation_share: Share of the rows held out for choices; they return for the last steps.
+        class_transitions: Whether transitions may depend on the class; None tries it and keeps it
+            where validation improves.
+        n_tilt_steps: L-BFGS steps of the first fit of the tilt.
+        n_prior_rounds: Rounds of the prior's update.
+    """
+
+    n_states: int | None = None
+    n_iterations: int | None = None
+    smoothing: Smoothing | None = None
+    max_em_rows: int | None = None
+    validation_share: float = 0.1
+    class_transitions: bool | None = None
+    n_tilt_steps: int = 40
+    n_prior_rounds: int = 2
+
+
+@dataclass(frozen=True)
+class FittedTree:
+    """A fitted model.
+
+    Attributes:
+        model: Plain normalised tables, one class without a label.
+        tree: The circuit m over x that the classes share.
+        tilted: The tilted parameters; none without a label.
+        report: Times, sizes, curves and choices, ready for JSON.
+    """
+
+    model: ClassTree
+    tree: LatentTree
+    tilted: TiltedTree | None
+    report: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Coded rows with weights and, where given, labels."""
+
+    codes: IntArray
+    weights: FloatArray
+    labels: IntArray | None
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Sample:
+        """Some of the rows."""
+        labels = None if self.labels is None else self.labels[rows]
+        return Sample(self.codes[rows], self.weights[rows], labels)
+
+
+def fit_hclt(
+    codes: IntArray,
+    cards: tuple[int, ...],
+    ordered: npt.NDArray[np.bool_],
+    labels: IntArray | None = None,
+    n_classes: int = 1,
+    weights: FloatArray | None = None,
+    *,
+    rng: np.random.Generator,
+    options: FitOptions | None = None,
+    validation: tuple[IntArray, IntArray | None] | None = None,
+    progress: Progress | None = None,
+) -> FittedTree:
+    """Fit a hidden Chow-Liu tree, tilted where there is a label.
+
+    Args:
+        codes: (n, D) states, -1 where a value is to be marginalised.
+        cards: Number of states of each column.
+        ordered: (D,) whether neighbouring states are neighbouring values.
+        labels: (n,) classes 0 .. n_classes - 1, or none for a density over x alone.
+        n_classes: Number of classes Y.
+        weights: (n,) row weights.
+        rng: Source of every random choice.
+        options: Overrides.
+        validation: Held-out (codes, labels) to use instead of a split; they are not trained on.
+        progress: Called with (fraction done, text).
+    """
+    sample = _checked_sample(codes, cards, labels, n_classes, weights)
+    return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, True)
+
+
+def fit_mixture(
+    codes: IntArray,
+    cards: tuple[int, ...],
+    ordered: npt.NDArray[np.bool_],
+    labels: IntArray | None = None,
+    n_classes: int = 1,
+    weights: FloatArray | None = None,
+    *,
+    rng: np.random.Generator,
+    options: FitOptions | None = None,
+    validation: tuple[IntArray, IntArray | None] | None = None,
+    progress: Progress | None = None,
+) -> FittedTree:
+    """Fit a mixture of factorised components (arguments of :func:`fit_hclt`)."""
+    sample = _checked_sample(codes, cards, labels, n_classes, weights)
+    return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, False)
+
+
+def _checked_sample(
+    codes: IntArray,
+    cards: tuple[int, ...],
+    labels: IntArray | None,
+    n_classes: int,
+    weights: FloatArray | None,
+) -> Sample:
+    """Check shapes and ranges, with the column in the message."""
+    if codes.ndim != 2 or codes.shape[1] != len(cards):
+        raise ValueError(f"expected codes (n, {len(cards)}), found shape {codes.shape}")
+    if len(codes) == 0 or len(cards) == 0:
+        raise ValueError(f"expected at least one row and one column, found shape {codes.shape}")
+    low, high = codes.min(axis=0), codes.max(axis=0)
+    bad = np.flatnonzero((low < -1) | (high >= np.asarray(cards)))
+    if len(bad):
+        j = int(bad[0])
+        raise ValueError(
+            f"column {j}: expected codes -1 .. {cards[j] - 1}, found {low[j]} .. {high[j]}"
+        )
+    row_weights = np.ones(len(codes)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if row_weights.shape != (len(codes),) or not (row_weights >= 0).all() or row_weights.sum() <= 0:
+        raise ValueError("expected one non-negative weight per row, not all zero")
+    if labels is not None and (
+        labels.shape != (len(codes),) or labels.min() < 0 or labels.max() >= n_classes
+    ):
+        raise ValueError(f"expected one label 0 .. {n_classes - 1} per row")
+    return Sample(codes, row_weights, labels)
+
+
+def split_rows(
+    sample: Sample, share: float, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Training and validation rows; every class keeps its share, and at least one training row."""
+    n = len(sample.codes)
+    if n < _MIN_ROWS_FOR_VALIDATION or share <= 0:
+        return np.arange(n), np.zeros(0, dtype=np.int64)
+    share = min(share, _MAX_VALIDATION_ROWS / n)
+    labels = np.zeros(n, dtype=np.int64) if sample.labels is None else sample.labels
+    held = []
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        held.append(rows[: int(share * len(rows))])
+    held_out = np.sort(np.concatenate(held))
+    return np.setdiff1d(np.arange(n), held_out), held_out
+
+
+def _fit(
+    sample: Sample,
+    cards: tuple[int, ...],
+    ordered: npt.NDArray[np.bool_],
+    n_classes: int,
+    rng: np.random.Generator,
+    options: FitOptions | None,
+    validation: tuple[IntArray, IntArray | None] | None,
+    progress: Progress | None,
+    is_tree: bool,
+) -> FittedTree:
+    """Shared body of the two learners."""
+    options = options or FitOptions()
+    sizes = _overridden(automatic_sizes(len(sample.codes), cards), options)
+    tell: Progress = progress if progress is not None else (lambda _fraction, _text: None)
+    clock = time.process_time()
+    if validation is None:
+        train_rows, held_rows = split_rows(sample, options.validation_share, rng)
+        train, held = sample.take(train_rows), sample.take(held_rows)
+    else:
+        train = sample
+        held = Sample(validation[0], np.ones(len(validation[0])), validation[1])
+    # The products are small: a second BLAS thread would mostly wait for the first.
+    with threadpool_limits(limits=1, user_api="blas"):
+        tell(0.0, "structure")
+        result, tried = _fit_tree(train, held, cards, rng, sizes, is_tree, tell)
+        em_seconds = time.process_time() - clock
+        report: dict[str, object] = {
+            "learner": "hclt" if is_tree else "mixture",
+            "n_rows": len(sample.codes),
+            "n_validation_rows": len(held.codes),
+            "n_states": result.tree.n_states,
+            "validation_by_n_states": tried,
+            "smoothing": sizes.smoothing.emission,
+            "em_steps": result.n_steps,
+            "em_converged": result.converged,
+            "train_log_likelihood": result.train_curve,
+            "validation_log_likelihood": result.validation_curve,
+            "em_seconds": em_seconds,
+        }
+        # Validation rows held out here come back for the last steps; given ones never do.
+        tree = result.tree
+        if validation is None and len(held.codes):
+            tree = _refit(tree, sample, rng, sizes)
+        tilted: TiltedTree | None = None
+        if sample.labels is None or n_classes < 2:
+            model = class_tree_of(tree)
+        else:
+            assert train.labels is not None
+            tell(0.6, "tilt")
+            tilted, label_report = fit_label(
+                result.tree, tree, train, held, sample, ordered, n_classes, options, rng, tell
+            )
+            report.update(label_report)
+            model = renormalise(tilted)
+    report["seconds"] = time.process_time() - clock
+    report["n_parameters"] = tree.n_parameters + (0 if tilted is None else tilted.g.size)
+    tell(1.0, "done")
+    return FittedTree(model=model, tree=tree, tilted=tilted, report=report)
+
+
+def _overridden(sizes: Sizes, options: FitOptions) -> Sizes:
+    """Sizes with the caller's overrides."""
+    given = {
+        "n_states": options.n_states,
+        "n_iterations": options.n_iterations,
+        "smoothing": options.smoothing,
+        "max_em_rows": options.max_em_rows,
+    }
+    overrides = {name: value for name, value in given.items() if value is not None}
+    return replace(sizes, halve=sizes.halve and options.n_states is None, **overrides)  # type: ignore[arg-type]
+
+
+def _fit_tree(
+    train: Sample,
+    held: Sample,
+    cards: tuple[int, ...],
+    rng: np.random.Generator,
+    sizes: Sizes,
+    is_tree: bool,
+    tell: Progress,
+) -> tuple[EmResult, dict[str, float]]:
+    """Structure, start and EM with early stop; the best number of states on validation.
+
+    Returns:
+        The best run, and the validation log-likelihood of every number of states tried.
+    """
+    D = len(cards)
+    if is_tree:
+        rows = structure_rows(len(train.codes), rng)
+        shape = chow_liu_tree(train.codes[rows], cards, train.weights[rows])
+        parent, order, latent_of = shape.parent, shape.order, np.arange(D)
+    else:
+        parent, order = np.array([-1]), np.array([0])
+        latent_of = np.zeros(D, dtype=np.int64)
+    if len(train.codes) > sizes.max_em_rows:
+        train = train.take(rng.choice(len(train.codes), size=sizes.max_em_rows, replace=False))
+    marginals = column_marginals(train.codes, cards, train.weights)
+    options = EmOptions(
+        n_iterations=sizes.n_iterations,
+        n_warmup_epochs=sizes.n_warmup_epochs,
+        batch_size=sizes.batch_size,
+        smoothing=sizes.smoothing,
+    )
+    has_validation = held.weights.sum() > 0
+    if not has_validation:
+        # Nothing to stop on: few rows, few steps.
+        options = replace(options, n_iterations=min(15, sizes.n_iterations))
+    best: EmResult | None = None
+    tried: dict[str, float] = {}
+    n_states = sizes.n_states
+    while True:
+        start = initial_tree(parent, order, latent_of, marginals, n_states, train.codes, rng)
+        result = fit_em(
+            start,
+            train.codes,
+            train.weights,
+            options,
+            rng,
+            (held.codes, held.weights) if has_validation else None,
+            lambda fraction, text: tell(0.05 + 0.5 * fraction, text),
+        )
+        if not has_validation:
+            return result, tried
+        found = max(result.validation_curve)
+        better = not tried or found > max(tried.values())
+        tried[str(n_states)] = found
+        if best is None or better:
+            best = result
+        if not (better and sizes.halve and n_states > 2):
+            return best, tried
+        n_states = n_states // 2
+
+
+def _refit(tree: LatentTree, sample: Sample, rng: np.random.Generator, sizes: Sizes) -> LatentTree:
+    """A few more EM steps on all rows."""
+    options = EmOptions(
+        n_iterations=sizes.n_refit_steps, n_warmup_epochs=0, smoothing=sizes.smoothing
+    )
+    return fit_em(tree, sample.codes, sample.weights, options, rng).tree

@@ -1,0 +1,39 @@
+"""What every test gets: a seeded generator, no network, one hypothesis profile."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "fedcircuits",
+    derandomize=True,  # the same examples in every run
+    deadline=None,  # the machine may be busy
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
+)
+settings.load_profile("fedcircuits")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """The same random numbers in every run of a test."""
+    return np.random.default_rng(20240229)
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that opens a connection beyond this machine fails instead."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        host = address[0] if isinstance(address, tuple) else "localhost"
+        if host not in ("localhost", "127.0.0.1", "::1"):
+            raise RuntimeError(f"a test tried to reach {address!r}")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)

@@ -1,0 +1,340 @@
+"""Sketches: merged like unions, silent about few rows, and the grids made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcircuits.errors import SchemaError
+from fedcircuits.schema import Grid, Sketch
+from fedcircuits.schema.sketch import looks_discrete
+
+
+def share_in_bins(grid: Grid, x: np.ndarray) -> np.ndarray:
+    return np.bincount(grid.encode(x), minlength=grid.n_states) / x.size
+
+
+# --- which values become atoms --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_distinct", "n_rows", "expected"),
+    [
+        (12, 24, True),
+        (12, 23, False),
+        (13, 26, False),
+        (13, 65, True),
+        (256, 1280, True),
+        (256, 1279, False),
+        (257, 10_000, False),
+        (1, 1, False),
+        (1, 2, True),
+    ],
+)
+def test_discrete_rule_at_its_limits(n_distinct: int, n_rows: int, expected: bool) -> None:
+    assert looks_discrete(n_distinct, n_rows) is expected
+
+
+def test_a_column_of_few_values_has_an_atom_for_each() -> None:
+    x = np.repeat([0.25, 0.5, 3.0], [7, 2, 4])
+    sketch = Sketch.of(x)
+    np.testing.assert_array_equal(sketch.heavy, [0.25, 0.5, 3.0])
+    np.testing.assert_array_equal(sketch.heavy_rows, [7, 2, 4])
+    grid = sketch.to_grid()
+    np.testing.assert_array_equal(grid.atoms, [0.25, 0.5, 3.0])
+    assert grid.is_discrete
+
+
+@pytest.mark.parametrize("n", [13, 60, 300, 390])
+def test_distinct_values_are_never_atoms(n: int, rng: np.random.Generator) -> None:
+    grid = Sketch.of(rng.normal(0, 1, n)).to_grid()
+    assert grid.atoms.size == 0
+    assert not grid.is_discrete
+
+
+def test_a_repeated_value_among_others_is_an_atom(rng: np.random.Generator) -> None:
+    x = np.concatenate([np.full(30, 1.75), rng.normal(0, 1, 970), np.full(2, -0.5)])
+    grid = Sketch.of(x).to_grid()
+    np.testing.assert_array_equal(grid.atoms, [1.75])
+    assert share_in_bins(grid, x)[grid.atom_states[0]] == pytest.approx(30 / 1002)
+
+
+def test_bins_hold_about_equal_rows(rng: np.random.Generator) -> None:
+    x = rng.lognormal(0, 2, 2000)
+    grid = Sketch.of(x).to_grid(n_bins=10)
+    assert grid.edges.size == 11
+    inside = np.histogram(x, grid.edges)[0]
+    np.testing.assert_allclose(inside / 2000, 0.1, atol=0.002)
+
+
+@pytest.mark.parametrize(("n", "bins"), [(40, 4), (200, 10), (5000, 48)])
+def test_default_number_of_bins_grows_with_the_rows(
+    n: int, bins: int, rng: np.random.Generator
+) -> None:
+    assert Sketch.of(rng.normal(0, 1, n)).to_grid().edges.size == bins + 1
+
+
+def test_range_is_kept_where_single_rows_may_be_told(rng: np.random.Generator) -> None:
+    for n in (50, 5000, 20_000):  # the last two are compressed
+        x = rng.normal(3, 2, n)
+        edges = Sketch.of(x).to_grid().edges
+        assert (edges[0], edges[-1]) == (x.min(), x.max())
+
+
+def test_compression_keeps_rows_and_quantiles(rng: np.random.Generator) -> None:
+    x = rng.gamma(2, 3, 30_000)
+    sketch = Sketch.of(x)
+    assert sketch.points.size <= 4096
+    assert not sketch.exact
+    assert sketch.n_rows == pytest.approx(30_000)
+    assert (np.diff(sketch.points) > 0).all()
+    grid = sketch.to_grid(n_bins=20)
+    np.testing.assert_allclose(np.histogram(x, grid.edges)[0] / 30_000, 0.05, atol=0.001)
+
+
+# --- corners --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "integer"),
+    [(v, False) for v in (0.0, 1.0, -7.0, 1e-300, -1e300, 1e300)]
+    + [(v, True) for v in (0.0, 1.0, -7.0, -1e300, 1e300)],
+)
+@pytest.mark.parametrize("rows", [1, 2, 50])
+def test_constant_columns(value: float, integer: bool, rows: int) -> None:
+    grid = Sketch.of(np.full(rows, value)).to_grid(integer=integer)
+    probe = np.array([value, value - 10 - abs(value), value + 10 + 2 * abs(value)])
+    assert np.isfinite(grid.log_within(probe)).all()
+    if rows > 1:
+        np.testing.assert_array_equal(grid.atoms, [value])
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 1.0), (-2.0, 5.0), (1e-300, 2e-300), (-1e300, 1e300)]
+)
+def test_two_valued_columns(low: float, high: float) -> None:
+    grid = Sketch.of(np.array([low, high, high, low, low])).to_grid()
+    np.testing.assert_array_equal(grid.atoms, [low, high])
+    assert grid.n_states == 5
+    between = 0.5 * low + 0.5 * high
+    assert grid.encode(np.array([low, between, high])).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e300])
+def test_extreme_magnitudes_make_bins(size: float, rng: np.random.Generator) -> None:
+    x = rng.uniform(-1, 1, 200) * size
+    grid = Sketch.of(x).to_grid()
+    assert grid.edges.size == 11
+    assert np.isfinite(grid.log_within(x)).all()
+    assert np.isfinite(grid.log_within(3 * x)).all()
+
+
+@pytest.mark.parametrize("sentinel", [999_999_999_999.0, -1e300])
+def test_one_value_far_out_leaves_the_other_bins_alone(
+    sentinel: float, rng: np.random.Generator
+) -> None:
+    x = rng.normal(0, 1, 999)
+    alone = Sketch.of(x).to_grid(n_bins=20)
+    grid = Sketch.of(np.append(x, sentinel)).to_grid(n_bins=20)
+    assert grid.edges.size == 21
+    np.testing.assert_allclose(grid.edges[2:-2], alone.edges[2:-2], atol=0.05)
+
+
+def test_edges_apart_by_rounding_only_are_one() -> None:
+    x = np.concatenate([np.arange(40.0), np.nextafter(np.arange(40.0), 100)])
+    widths = np.diff(Sketch.of(x).to_grid(n_bins=79).edges)
+    assert widths.min() > 0.4
+
+
+def test_negative_numbers_mirror(rng: np.random.Generator) -> None:
+    x = rng.gamma(2.0, 1.5, 401)
+    plus, minus = Sketch.of(x).to_grid(n_bins=7), Sketch.of(-x).to_grid(n_bins=7)
+    assert plus.edges.size == minus.edges.size == 8
+    np.testing.assert_allclose(minus.edges[[0, -1]], -plus.edges[[-1, 0]])
+    assert minus.tails[0] == pytest.approx(plus.tails[1], rel=0.05)  # ties at the tenth
+
+
+def test_no_value_makes_no_grid_unless_its_domain_is_known() -> None:
+    nothing = Sketch.of(np.zeros(0))
+    with pytest.raises(SchemaError, match="not one value was observed"):
+        nothing.to_grid()
+    with pytest.raises(SchemaError, match="no finite domain is declared"):
+        nothing.to_grid(domain=(0.0, np.inf))
+    grid = nothing.to_grid(domain=(-1.0, 3.0))
+    np.testing.assert_array_equal(grid.edges, [-1.0, 3.0])
+    assert grid.tails == (0.0, 0.0)
+
+
+# --- declared domains and integers ----------------------------------------------------------------
+
+
+def test_declared_domain_closes_the_tails(rng: np.random.Generator) -> None:
+    grid = Sketch.of(rng.uniform(2, 5, 100)).to_grid(domain=(0.0, 10.0))
+    assert grid.tails == (0.0, 0.0)
+    assert (grid.edges[0], grid.edges[-1]) == (0.0, 10.0)
+    x = np.array([0.0, 0.1, 9.9, 10.0, -0.1, 10.1])
+    assert (grid.encode(x) >= 0).tolist() == [True, True, True, True, False, False]
+
+
+def test_half_open_domain_closes_one_tail(rng: np.random.Generator) -> None:
+    grid = Sketch.of(rng.uniform(2, 5, 100)).to_grid(domain=(0.0, np.inf))
+    assert grid.tails[0] == 0.0
+    assert grid.tails[1] > 0
+    assert grid.edges[0] == 0.0
+
+
+def test_domain_of_counts_is_cut_to_whole_numbers_inside_it() -> None:
+    grid = Sketch.of(np.array([2.0, 3, 3, 5, 9, 9])).to_grid(integer=True, domain=(0.5, 10.7))
+    assert (grid.edges[0], grid.edges[-1]) == (1.0, 10.0)
+
+
+def test_constant_column_of_a_point_domain_is_an_atom() -> None:
+    for rows in (1, 5):
+        grid = Sketch.of(np.full(rows, 4.0)).to_grid(domain=(4.0, 4.0))
+        assert grid.n_states == 1
+        np.testing.assert_array_equal(grid.atoms, [4.0])
+
+
+@given(st.lists(st.integers(-30, 30), min_size=1, max_size=80))
+def test_integer_grids_have_no_empty_state_and_hold_every_integer(values: list[int]) -> None:
+    x = np.array(values, dtype=float)
+    grid = Sketch.of(x).to_grid(integer=True)
+    around = np.arange(x.min() - 50, x.max() + 51)
+    states = grid.encode(around)
+    assert (states >= 0).all()
+    assert set(states) == set(range(grid.n_states))
+    assert np.exp(grid.log_within(around)).max() <= 1.0
+
+
+# --- merging --------------------------------------------------------------------------------------
+
+
+def same_grid(parts: list[np.ndarray], **options: object) -> None:
+    merged = Sketch.merge([Sketch.of(part) for part in parts]).to_grid(**options)  # type: ignore[arg-type]
+    union = Sketch.of(np.concatenate(parts)).to_grid(**options)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(merged.atoms, union.atoms)
+    np.testing.assert_allclose(merged.edges, union.edges, rtol=1e-14)
+    np.testing.assert_allclose(merged.tails, union.tails, rtol=1e-12)
+
+
+@given(
+    st.lists(
+        st.lists(st.integers(0, 60).map(lambda i: i / 8), min_size=1, max_size=60),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_merged_sketches_make_the_grid_of_the_union(parts: list[list[float]]) -> None:
+    same_grid([np.array(part) for part in parts])
+
+
+@pytest.mark.parametrize("integer", [False, True])
+def test_discrete_at_each_client_but_not_in_the_union(integer: bool) -> None:
+    a, b = np.repeat(np.arange(0.0, 200), 6), np.repeat(np.arange(200.0, 400), 5)
+    same_grid([a, b], integer=integer)
+
+
+def test_discrete_in_the_union_but_at_no_client(rng: np.random.Generator) -> None:
+    parts = [rng.integers(0, 250, 1000).astype(float) for _ in range(2)]
+    assert Sketch.of(parts[0]).points.size != 0
+    same_grid(parts)
+    assert Sketch.merge([Sketch.of(p) for p in parts]).to_grid().is_discrete
+
+
+def test_heavy_at_one_client_and_rare_at_another(rng: np.random.Generator) -> None:
+    a = np.concatenate([np.full(400, 2.5), rng.normal(0, 1, 600)])
+    b = np.concatenate([np.full(1, 2.5), rng.normal(4, 1, 2000)])
+    same_grid([a, b])
+
+
+def test_heavy_at_a_small_client_but_light_in_the_union(rng: np.random.Generator) -> None:
+    a = np.concatenate([np.full(6, 2.5), rng.normal(0, 1, 100)])
+    b = rng.normal(4, 1, 3500)
+    same_grid([a, b])
+    assert Sketch.merge([Sketch.of(a), Sketch.of(b)]).to_grid().atoms.size == 0
+
+
+def test_merging_keeps_the_rows(rng: np.random.Generator) -> None:
+    parts = [rng.normal(0, 1, n) for n in (50, 9000, 7)]
+    assert Sketch.merge([Sketch.of(p) for p in parts]).n_rows == pytest.approx(9057)
+
+
+def test_order_of_clients_does_not_matter(rng: np.random.Generator) -> None:
+    parts = [Sketch.of(rng.normal(i, 1, 100 + 30 * i), min_rows=4) for i in range(3)]
+    assert Sketch.merge(parts).to_grid() == Sketch.merge(parts[::-1]).to_grid()
+
+
+def test_weights_are_repeated_rows(rng: np.random.Generator) -> None:
+    x = np.round(rng.normal(0, 2, 300), 2)
+    times = rng.integers(0, 5, 300)
+    weighted = Sketch.of(x, times.astype(float)).to_grid()
+    assert weighted == Sketch.of(np.repeat(x, times)).to_grid()
+
+
+# --- what a sketch may tell -----------------------------------------------------------------------
+
+CANARIES = np.array([777.125, -333.0625, 0.123456789])
+
+
+def told(sketch: Sketch) -> np.ndarray:
+    return np.concatenate([sketch.heavy, sketch.points])
+
+
+@pytest.mark.parametrize("min_rows", [2, 5, 20])
+def test_canaries_among_discrete_values_are_not_told(min_rows: int) -> None:
+    x = np.concatenate([np.repeat([1.0, 2.0, 3.0], 100), CANARIES])
+    sketch = Sketch.of(x, min_rows=min_rows)
+    assert not np.isin(CANARIES, told(sketch)).any()
+    if min_rows > 3:  # not even as a mean of three rows
+        np.testing.assert_array_equal(told(sketch), [1.0, 2.0, 3.0])
+        assert sketch.to_grid().edges[-1] == 3.0
+
+
+@pytest.mark.parametrize("min_rows", [2, 5, 20])
+def test_canaries_at_the_ends_of_continuous_values_are_not_told(
+    min_rows: int, rng: np.random.Generator
+) -> None:
+    x = np.concatenate([rng.normal(0, 1, 500), CANARIES])
+    sketch = Sketch.of(x, min_rows=min_rows)
+    assert not np.isin(x, told(sketch)).any()
+    grid = sketch.to_grid()
+    assert not np.isin(x, np.concatenate([grid.atoms, grid.edges])).any()
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=200),
+    st.integers(2, 12),
+)
+def test_everything_told_has_enough_rows_behind_it(values: list[int], min_rows: int) -> None:
+    x = np.sqrt(np.array(values, dtype=float))
+    sketch = Sketch.of(x, min_rows=min_rows)
+    assert (sketch.heavy_rows >= min_rows).all()
+    assert (sketch.point_rows >= min_rows).all()
+    few = [v for v, n in zip(*np.unique(x, return_counts=True), strict=True) if n < min_rows]
+    alone = np.isin(sketch.heavy, few)
+    assert not alone.any()
+    assert sketch.n_rows <= x.size
+
+
+@pytest.mark.parametrize("times", [2, 4])
+def test_groups_of_values_held_by_too_few_rows_each_are_large_enough(times: int) -> None:
+    x = np.repeat(np.arange(400.0) * 1.1, times)
+    sketch = Sketch.of(x, min_rows=5)
+    assert sketch.point_rows.min() >= 5
+    assert sketch.n_rows == x.size
+
+
+def test_a_heavy_weight_does_not_make_one_row_many() -> None:
+    x = np.concatenate([np.repeat([1.0, 2.0], 50), [777.125]])
+    weights = np.concatenate([np.ones(100), [60.0]])
+    sketch = Sketch.of(x, weights, min_rows=5)
+    assert 777.125 not in told(sketch)
+
+
+def test_fewer_rows_than_the_bound_tell_nothing() -> None:
+    sketch = Sketch.of(np.array([3.0, 3.0, 3.0]), min_rows=5)
+    assert sketch.n_rows == 0
+    with pytest.raises(SchemaError, match="not one value was observed"):
+        sketch.to_grid()

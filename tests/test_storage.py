@@ -1,0 +1,545 @@
+"""Storage: every answer survives, and a bad file gives one clear error and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+import resource
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from fedcircuits import Circuit, Schema, Variable, build, encoding
+from fedcircuits.api import from_bytes
+from fedcircuits.encoding import Record
+from fedcircuits.errors import StorageError
+from fedcircuits.fit_report import FitReport
+from fedcircuits.schema import Grid
+from oracles.random_circuits import seeded_case
+
+N_MUTATIONS = 5_000
+MOST_BYTES = 2_000_000  # the file itself has about 6,000
+MOST_SECONDS = 2.0
+
+
+def stored_circuit() -> Circuit:
+    """Every leaf family, shared nodes, zero weights, a grid in the schema, a fit report."""
+    grid = Grid(np.array([0.0, 5.5]), np.array([-2.0, 1.0, 7.0]), tails=(1.5, 0.25))
+    table = Grid(np.array([2.0]), np.array([0.0, 4.0]), tails=(0.0, 3.0), integer=True)
+    schema = Schema(
+        (
+            Variable("income", "continuous", grid=grid, unit="euro"),
+            Variable("pixel", "count", domain=(0.0, 15.0), closed=True),
+            Variable("visits", "count"),
+            Variable("age", "continuous", domain=(-np.inf, 90.0)),
+            Variable("job", "categorical", ("clerk", "farmer", 7, True)),
+            Variable("smokes", "binary", (False, True)),
+        )
+    )
+    shared = build.histogram("income", grid, [0.1, 0.2, 0.3, 0.15, 0.2, 0.05])
+    rows = [
+        (shared, 2.5, 0.4, build.gaussian("age", 40.0, 11.0), [0.4, 0.3, 0.2, 0.1], 0.2),
+        (shared, 0.7, 0.8, build.truncated_gaussian("age", 30, 9, 0, 90), [0, 0.5, 0, 0.5], 0.6),
+        (
+            build.histogram("income", grid, [0.0, 0.5, 0.0, 0.25, 0.25, 0.0]),
+            11.0, 0.1, build.uniform("age", 18.0, 65.0), [0.7, 0.1, 0.1, 0.1], 0.9,
+        ),
+    ]  # fmt: skip
+    children = [
+        build.product(
+            [
+                build.categorical("job", job),
+                age,
+                build.poisson("visits", rate)
+                if rate > 1
+                else build.histogram("visits", table, [0.3, 0.5, 0.2]),
+                income,
+                build.discretised_gaussian("pixel", grey, 0.2, 15),
+                build.bernoulli("smokes", smokes),
+            ]
+        )
+        for income, rate, grey, age, job, smokes in rows
+    ]
+    plain = build.circuit(schema, build.sum(children, [0.55, 0.0, 0.45]))
+    report = FitReport("by hand", 0.25, {"children": 3}, (-3.5, -3.25), {"k": 1}, ("none",))
+    return Circuit(plain.schema, plain.groups, plain.structure, report)
+
+
+@pytest.fixture(scope="module")
+def circuit() -> Circuit:
+    return stored_circuit()
+
+
+@pytest.fixture(scope="module")
+def saved(circuit: Circuit) -> bytes:
+    return encoding.pack(circuit.to_record())
+
+
+ROWS = pd.DataFrame(
+    {
+        "income": [0.0, 3.25, None, -7.5],
+        "pixel": [3, None, 15, 0],
+        "visits": [2, 5, None, 0],
+        "age": [33.3, None, 64.0, 20.0],
+        "job": ["clerk", 7, None, "farmer"],
+        "smokes": [True, None, False, True],
+    },
+    index=["w", "x", "y", "z"],
+).astype(object)
+
+
+def assert_same_answers(found: fc.Density, expected: Circuit) -> None:
+    assert found.schema == expected.schema
+    pd.testing.assert_series_equal(found.log_prob(ROWS), expected.log_prob(ROWS), check_exact=True)
+    for name in ("job", "smokes"):
+        pd.testing.assert_frame_equal(
+            found.predict_proba(ROWS, name), expected.predict_proba(ROWS, name), check_exact=True
+        )
+
+
+# --- exact ----------------------------------------------------------------------------------------
+
+
+def test_every_query_survives_to_the_last_bit(circuit: Circuit, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "model.fc"
+    circuit.save(path)
+    again = fc.load(path)
+    assert isinstance(again, Circuit)
+    assert_same_answers(again, circuit)
+    assert again.fit_report == circuit.fit_report
+    assert again.n_parameters == circuit.n_parameters
+    assert repr(again) == repr(circuit)
+    pd.testing.assert_frame_equal(again.sample(50, seed=1), circuit.sample(50, seed=1))
+    pd.testing.assert_frame_equal(again.sample(3, ROWS, seed=2), circuit.sample(3, ROWS, seed=2))
+    pd.testing.assert_frame_equal(again.mpe(ROWS), circuit.mpe(ROWS))
+    for name in ("income", "visits", "age", "pixel", "smokes"):
+        for order in (1, 2, 3):
+            assert again.moment(name, order) == circuit.moment(name, order)
+    pd.testing.assert_frame_equal(again.covariance(), circuit.covariance(), check_exact=True)
+    one, two = (m.condition(job="clerk", age=40.0).marginal(["visits"]) for m in (again, circuit))
+    assert one.expectation("visits") == two.expectation("visits")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_circuits_are_packed_and_unpacked_exactly(seed: int) -> None:
+    case = seeded_case(seed, ("real", "hist", "flag") if seed % 2 else ("dial", "flag", "count"))
+    data = encoding.pack(case.circuit.to_record())
+    again = from_bytes(data)
+    assert encoding.pack(again.to_record()) == data
+    rows = case.worlds.frame.iloc[:: max(1, len(case.worlds.frame) // 100)]
+    assert again.log_prob(rows).tolist() == case.circuit.log_prob(rows).tolist()
+
+
+def test_the_file_is_plain_safetensors_without_pickle(saved: bytes) -> None:
+    from safetensors.numpy import load
+
+    arrays = load(saved)
+    assert {"is_sum", "first_edge", "child", "log_weight"} <= set(arrays)
+    assert b"pickle" not in saved
+    assert saved.find(b"\x80\x04\x95") == -1
+
+
+def test_a_failed_save_keeps_the_old_file(
+    circuit: Circuit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.fc"
+    circuit.save(path)
+    before = path.read_bytes()
+
+    def broken(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", broken)
+    with pytest.raises(StorageError, match=r"cannot write .*No space left"):
+        circuit.save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["model.fc"]
+
+
+def test_a_directory_is_no_place_to_save_to(circuit: Circuit, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot write"):
+        circuit.save(tmp_path)
+
+
+# --- bad files, one by one ------------------------------------------------------------------------
+
+
+def parts(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and body of safetensors bytes."""
+    (length,) = struct.unpack("<Q", data[:8])
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def joined(head: Any, body: bytes) -> bytes:
+    """Safetensors bytes with the length of the header recomputed."""
+    text = head if isinstance(head, bytes) else json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def with_entry(saved: bytes, name: str, **changes: Any) -> bytes:
+    head, body = parts(saved)
+    head[name].update(changes)
+    return joined(head, body)
+
+
+def with_text(saved: bytes, change: Callable[[dict[str, Any]], Any]) -> bytes:
+    head, body = parts(saved)
+    inner = json.loads(head["__metadata__"]["fedcircuits"])
+    change(inner)
+    head["__metadata__"]["fedcircuits"] = json.dumps(inner)
+    return joined(head, body)
+
+
+HUGE = 2**62
+BAD_FILES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "nothing": (lambda _: b"", "only 0 bytes"),
+    "a few bytes": (lambda b: b[:9], "only 9 bytes"),
+    "text": (lambda _: b"age,income\n40,1000\n" * 9, "not a fedcircuits file"),
+    "cut short": (lambda b: b[:-1], "cut short"),
+    "cut in the header": (lambda b: b[:200], "cut short"),
+    "a byte too many": (lambda b: b + b"\0", "bytes too many"),
+    "huge header length": (lambda b: struct.pack("<Q", 2**63) + b[8:], "cut short"),
+    "a flipped bit": (lambda b: b[:-5] + bytes([b[-5] ^ 4]) + b[-4:], "SHA-256"),
+    "huge shape": (lambda b: with_entry(b, "child", shape=[HUGE, HUGE]), "header is damaged"),
+    "negative shape": (lambda b: with_entry(b, "child", shape=[-3, -3]), "header is damaged"),
+    "infinite shape": (lambda b: with_entry(b, "child", shape=[float("inf")]), "header is damaged"),
+    "many dimensions": (lambda b: with_entry(b, "child", shape=[1] * 99), "header is damaged"),
+    "many huge dimensions": (
+        lambda b: with_entry(b, "child", shape=[10**999] * 20_000),
+        "header is damaged",
+    ),
+    "shape of words": (lambda b: with_entry(b, "child", shape=["3"]), "header is damaged"),
+    "no shape": (lambda b: with_entry(b, "child", shape=None), "header is damaged"),
+    "offsets beyond": (lambda b: with_entry(b, "child", data_offsets=[0, HUGE]), "damaged|cut"),
+    "offsets backwards": (lambda b: with_entry(b, "child", data_offsets=[8, 0]), "damaged"),
+    "offsets of three": (lambda b: with_entry(b, "child", data_offsets=[0, 1, 2]), "damaged"),
+    "unknown dtype": (lambda b: with_entry(b, "child", dtype="F17"), "header is damaged"),
+    "another dtype": (lambda b: with_entry(b, "child", dtype="F64"), "SHA-256"),
+    "deep JSON": (lambda b: joined(b"[" * 100_000, b), "header is damaged"),
+    "deep metadata": (
+        lambda _: joined(b'{"__metadata__":' + b"[" * 50_000 + b"]" * 50_000 + b"}", b""),
+        "header is damaged",
+    ),
+    "no metadata": (lambda _: joined({"a": 1}, b""), "header is damaged"),
+    "metadata of another sort": (lambda _: joined({"__metadata__": []}, b""), "damaged"),
+    "a list": (lambda _: joined([1, 2], b""), "header is damaged"),
+    "not UTF-8": (lambda _: joined(b"\xff\xfe" * 20, b""), "header is damaged"),
+    "someone else's": (
+        lambda _: joined({"__metadata__": {"format": "pt"}}, b""),
+        "not one of fedcircuits",
+    ),
+    "future version": (lambda b: with_text(b, lambda h: h.update(version=2)), "version 2.*upgrade"),
+    "old version": (lambda b: with_text(b, lambda h: h.update(version=0)), "version 0.*older"),
+    "version of words": (lambda b: with_text(b, lambda h: h.update(version="1")), "not one of"),
+    "another format": (lambda b: with_text(b, lambda h: h.update(format="x")), "not one of"),
+    "no header": (lambda b: with_text(b, lambda h: h.pop("header")), "not one of"),
+    "edited header": (lambda b: with_text(b, lambda h: h["header"].update(n_leaves=4)), "SHA-256"),
+    "another kind": (lambda b: with_text(b, lambda h: h.update(kind="cat")), "SHA-256"),
+    "a kind that is none": (lambda b: with_text(b, lambda h: h.update(kind=3)), "holds 3"),
+}
+
+
+def load_bounded(data: bytes) -> fc.Density:
+    """Load with a watch on memory and time; the bounds hold whatever comes out."""
+    if tracemalloc.is_tracing():
+        tracemalloc.reset_peak()
+    before, start = tracemalloc.get_traced_memory()[0], time.perf_counter()
+    try:
+        return from_bytes(data)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1] - before  # 0 where nothing is traced
+        assert peak < MOST_BYTES + 60 * len(data), f"{peak} bytes for a file of {len(data)}"
+        assert time.perf_counter() - start < MOST_SECONDS
+
+
+@pytest.fixture
+def traced() -> Any:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("what", BAD_FILES)
+@pytest.mark.usefixtures("traced")
+def test_a_bad_file_gives_one_clear_error(saved: bytes, what: str) -> None:
+    spoil, words = BAD_FILES[what]
+    data = spoil(saved)
+    with pytest.raises(StorageError, match=words):
+        load_bounded(data)
+
+
+def change_header(*path: Any, to: Any) -> Callable[[Record], None]:
+    def change(record: Record) -> None:
+        at: Any = record.header
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = to
+
+    return change
+
+
+def change_array(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Record], None]:
+    def changed(record: Record) -> None:
+        record.arrays[name] = change(record.arrays[name])
+
+    return changed
+
+
+def put(at: int, value: Any) -> Callable[[np.ndarray], np.ndarray]:
+    def change(array: np.ndarray) -> np.ndarray:
+        array = array.copy()
+        array.reshape(-1)[at] = value
+        return array
+
+    return change
+
+
+def nested(depth: int) -> list[Any]:
+    answer: list[Any] = []
+    for _ in range(depth):
+        answer = [answer]
+    return answer
+
+
+# Records with a right SHA-256 whose circuit is wrong: what a hostile sender would send.
+WRAPS = np.array([0, 2**63 - 1, -2, 6, 21], dtype=np.int64)
+TAMPERED: dict[str, Callable[[Record], None]] = {
+    "no schema": change_header("schema", to=[]),
+    "schema of words": change_header("schema", to="abc"),
+    "a name that is none": change_header("schema", 0, "name", to=None),
+    "the same name twice": change_header("schema", 0, "name", to="age"),
+    "a kind that is none": change_header("schema", 0, "kind", to="integer"),
+    "a domain the wrong way round": change_header("schema", 3, "domain", to=[5, 1]),
+    "a domain of one": change_header("schema", 3, "domain", to=[5]),
+    "categories too few": change_header("schema", 4, "categories", to=["clerk"]),
+    "categories that nest": change_header("schema", 4, "categories", to=nested(400)),
+    "a grid of words": change_header("schema", 0, "grid", to={"atoms": "x"}),
+    "a grid that falls": change_header("schema", 0, "grid", "edges", to=[3.0, 1.0]),
+    "tails that are none": change_header("schema", 0, "grid", "tails", to=[-1.0, 1.0]),
+    "three tails": change_header("schema", 0, "grid", "tails", to=[1.0, 1.0, 1.0]),
+    "column beyond": change_header("groups", 0, "column", to=6),
+    "column -1": change_header("groups", 0, "column", to=-1),
+    "column of words": change_header("groups", 0, "column", to="0"),
+    "another column": change_header("groups", 0, "column", to=3),
+    "an unknown family": change_header("groups", 0, "family", to="cauchy"),
+    "a family that is none": change_header("groups", 0, "family", to=["gaussian"]),
+    "another family": change_header("groups", 0, "family", to="gaussian"),
+    "no groups": change_header("groups", to=[]),
+    "no group grid": change_header("groups", 0, "grid", to=None),
+    "more leaves": change_header("n_leaves", to=999),
+    "leaves in halves": change_header("n_leaves", to=16.0),
+    "a report of words": change_header("fit_report", to="fine"),
+    "a report without a curve": change_header("fit_report", to={"learner": "x"}),
+    "a NaN weight": change_array("log_weight", put(-1, np.nan)),
+    "an infinite weight": change_array("log_weight", put(-1, np.inf)),
+    "a huge weight": change_array("log_weight", put(-1, 5000.0)),
+    "weights that do not add up": change_array("log_weight", put(-1, -3.0)),
+    "a child beyond": change_array("child", put(0, 10**12)),
+    "a child below": change_array("child", put(0, -1)),
+    "a cycle": change_array("child", put(0, 18)),
+    "another child": change_array("child", put(0, 3)),
+    "children in float": change_array("child", lambda a: a.astype(np.float64)),
+    "children in int32": change_array("child", lambda a: a.astype(np.int32)),
+    "children in rows": change_array("child", lambda a: a[None]),
+    "one edge less": change_array("child", lambda a: a[:-1]),
+    "edges that fall": change_array("first_edge", put(1, 99)),
+    "edges below zero": change_array("first_edge", put(0, -5)),
+    "edges whose differences wrap around": change_array("first_edge", lambda _: WRAPS),
+    "sums in float": change_array("is_sum", lambda a: a.astype(np.float64)),
+    "truth values of 7": change_array(
+        "is_sum", lambda a: np.full(a.size, 7, np.uint8).view(np.bool_)
+    ),
+    "products for sums": change_array("is_sum", lambda a: ~a),
+    "no inner node": change_array("is_sum", lambda a: a[:0]),
+    "a leaf in float32": change_array("leaf.0.masses", lambda a: a.astype(np.float32)),
+    "a leaf less": change_array("leaf.0.masses", lambda a: a[:1]),
+    "no leaf": change_array("leaf.0.masses", lambda a: a[:0]),
+    "a NaN mass": change_array("leaf.0.masses", put(0, np.nan)),
+    "masses that do not add up": change_array("leaf.0.masses", put(0, 0.9)),
+    "a negative mass": change_array("leaf.0.masses", put(0, -0.1)),
+    "masses of no shape": change_array("leaf.0.masses", lambda a: a.sum()),
+    "masses in three axes": change_array("leaf.0.masses", lambda a: a[..., None]),
+    "arrays gone": lambda record: record.arrays.clear(),
+}
+
+
+def tampered(circuit: Circuit, change: Callable[[Record], None]) -> bytes:
+    record = circuit.to_record()
+    fresh = Record(record.kind, copy.deepcopy(record.header), dict(record.arrays))
+    change(fresh)
+    fresh.arrays.update({k: np.asarray(v) for k, v in fresh.arrays.items()})
+    return encoding.pack(fresh)
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+@pytest.mark.usefixtures("traced")
+def test_a_right_digest_does_not_make_a_wrong_circuit_right(circuit: Circuit, what: str) -> None:
+    data = tampered(circuit, TAMPERED[what])
+    with pytest.raises(StorageError, match=r"circuit|leaf|leaves|array"):
+        load_bounded(data)
+
+
+def test_an_unknown_kind_is_named() -> None:
+    data = encoding.pack(Record("teapot", {}, {"a": np.zeros(1)}))
+    with pytest.raises(StorageError, match="holds 'teapot', which this fedcircuits does not know"):
+        from_bytes(data)
+    with pytest.raises(StorageError, match="holds 'teapot', expected 'circuit'"):
+        encoding.unpack(data, kind="circuit")
+
+
+def test_padding_of_the_header_is_not_part_of_the_contents(circuit: Circuit, saved: bytes) -> None:
+    head, body = parts(saved)
+    text = json.dumps(head, indent=3).encode()
+    assert_same_answers(from_bytes(joined(text, body)), circuit)
+
+
+# --- bad files by the thousand --------------------------------------------------------------------
+
+JUNK: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 7, 2**31, 2**63, -(2**70), 10**400, 0.5, -0.0, 1e308, "", "x",
+    "variable", "\ud800", [], [[]], [0, 1], ["a", "b"], {}, {"atoms": []}, nested(300),
+)  # fmt: skip
+
+
+def mutate_bytes(data: bytes, rng: np.random.Generator) -> bytes:
+    """Flip, cut, insert, repeat or overwrite bytes."""
+    kind = rng.integers(6)
+    at = int(rng.integers(len(data))) if rng.random() < 0.5 else int(rng.integers(3000))
+    if kind == 0:
+        return data[:at] + bytes([data[at] ^ (1 << int(rng.integers(8)))]) + data[at + 1 :]
+    if kind == 1:
+        return data[:at]
+    if kind == 2:
+        return data[:at] + rng.bytes(int(rng.integers(1, 40))) + data[at:]
+    if kind == 3:
+        end = at + int(rng.integers(1, 60))
+        return data[:at] + data[end:]
+    if kind == 4:
+        many = bytearray(data)
+        for _ in range(int(rng.integers(2, 30))):
+            many[int(rng.integers(len(many)))] = int(rng.integers(256))
+        return bytes(many)
+    return struct.pack("<Q", int(rng.integers(2 ** int(rng.integers(1, 62))))) + data[8:]
+
+
+def somewhere(tree: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+    """A random container inside JSON values, and one of its keys."""
+    places = []
+    stack = [tree]
+    while stack:
+        at = stack.pop()
+        keys = list(at) if isinstance(at, dict) else range(len(at))
+        places += [(at, key) for key in keys]
+        stack += [at[key] for key in keys if isinstance(at[key], (dict, list))]
+    return places[int(rng.integers(len(places)))]
+
+
+def mutate_tree(tree: Any, rng: np.random.Generator) -> None:
+    """Replace, drop or repeat a random value."""
+    at, key = somewhere(tree, rng)
+    kind = rng.integers(4)
+    if kind == 0:
+        del at[key]
+    elif kind == 1 and isinstance(at, list):
+        at.append(copy.deepcopy(at[key]))
+    elif kind == 1:
+        at[f"{key}x"] = at[key]
+    else:
+        at[key] = copy.deepcopy(JUNK[int(rng.integers(len(JUNK)))])
+
+
+def mutate_outer(data: bytes, rng: np.random.Generator) -> bytes:
+    """Edit the safetensors header, or the JSON text in its metadata; lengths are recomputed."""
+    head, body = parts(data)
+    if rng.random() < 0.5:
+        mutate_tree(head, rng)
+    else:
+        inner = json.loads(head["__metadata__"]["fedcircuits"])
+        mutate_tree(inner, rng)
+        head["__metadata__"]["fedcircuits"] = json.dumps(inner)
+    return joined(head, body)
+
+
+def mutate_array(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    kind = rng.integers(7)
+    if kind == 0 and array.size:
+        values: list[Any] = [np.nan, np.inf, -np.inf, -1, 0, 1, 2, 5, 1e308]
+        if array.dtype.kind != "f":
+            values = [0, 1, 2, 5, 17, 18, 19, -1, 2**62, -(2**63)]
+        picked = values[int(rng.integers(len(values)))]
+        return put(int(rng.integers(array.size)), picked)(array)
+    if kind == 1:
+        return array[: int(rng.integers(array.shape[0] + 1))]
+    if kind == 2:
+        return np.concatenate([array, array[:1]])
+    if kind == 3:
+        types = (np.float64, np.float32, np.int64, np.int32, np.bool_, np.uint8)
+        with np.errstate(all="ignore"):
+            return array.astype(types[int(rng.integers(len(types)))])
+    if kind == 4:
+        return array[None] if rng.random() < 0.5 else array.T[..., None]
+    if kind == 5:
+        return array[::-1].copy()
+    return rng.permutation(array.reshape(-1)).reshape(array.shape)
+
+
+def mutate_record(circuit: Circuit, rng: np.random.Generator) -> bytes:
+    """A tampered circuit with a right digest."""
+
+    def change(record: Record) -> None:
+        for _ in range(int(rng.integers(1, 3))):
+            if rng.random() < 0.5:
+                mutate_tree(record.header, rng)
+            elif record.arrays:
+                names = sorted(record.arrays)
+                name = names[int(rng.integers(len(names)))]
+                if rng.random() < 0.05:
+                    del record.arrays[name]
+                else:
+                    record.arrays[name] = mutate_array(np.asarray(record.arrays[name]), rng)
+
+    return tampered(circuit, change)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_thousands_of_mutations_give_only_clean_errors(
+    circuit: Circuit, saved: bytes, part: int, request: pytest.FixtureRequest
+) -> None:
+    """Flipped, cut and edited files are refused, or hit nothing and load as they were.
+
+    A tampered record with a right digest may also be another valid circuit (a renamed variable,
+    say); then it has mass one. The first part counts every allocation, which is slow; the others
+    watch the memory of the process.
+    """
+    rng = np.random.default_rng(part)
+    if part == 0:
+        request.getfixturevalue("traced")
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused = 0
+    for i in range(N_MUTATIONS // 5):
+        how = ("bytes", "outer", "record")[i % 3]
+        if how == "bytes":
+            data = mutate_bytes(saved, rng)
+        else:
+            data = mutate_outer(saved, rng) if how == "outer" else mutate_record(circuit, rng)
+        try:
+            found = load_bounded(data)
+        except StorageError as error:
+            assert 5 < len(str(error)) < 5_000  # noqa: PT017
+            refused += 1
+            continue
+        if how == "record":
+            assert found.log_prob(pd.DataFrame(index=[0])).iloc[0] == pytest.approx(0.0, abs=1e-8)
+        else:
+            assert_same_answers(found, circuit)
+    assert refused > 0.8 * N_MUTATIONS / 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident < 100_000  # KiB
