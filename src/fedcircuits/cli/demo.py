@@ -8,29 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import accuracy_score, roc_auc_score
-from sklearn.model_selection import train_test_split
 
 from fedcircuits import api
 from fedcircuits.cli.output import Output
+from fedcircuits.datasets import cancer
 
 TARGET = "diagnosis"
 POSITIVE = "malignant"
 
 
-def built_in_table() -> pd.DataFrame:
-    """Breast Cancer Wisconsin (diagnostic) of scikit-learn: 569 rows, 30 numbers, a label."""
-    bunch = load_breast_cancer(as_frame=True)
-    table: pd.DataFrame = bunch.data.rename(columns=lambda name: name.replace(" ", "_"))
-    return table.assign(**{TARGET: bunch.target_names[bunch.target]})
-
-
 def run(out: Output, seed: int) -> None:
     """Learn, save, load and ask every kind of question."""
-    table = built_in_table()
-    train, test = train_test_split(table, test_size=0.2, stratify=table[TARGET], random_state=seed)
+    split = cancer(seed)
+    train, test = split.train, split.test
     out.say(f"Breast cancer data: {len(train)} rows to learn from, {len(test)} held out.")
     start = time.perf_counter()
     with out.progress() as progress:

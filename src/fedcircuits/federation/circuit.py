@@ -16,7 +16,7 @@ from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.server import Setting
-from fedcircuits.federation.training import Ingredients
+from fedcircuits.federation.training import Ingredients, class_log_probs
 from fedcircuits.schema import Schema, Table
 from fedcircuits.schema.grid import FloatArray
 
@@ -82,10 +82,21 @@ class FederatedCircuit(Composite):
         return super().moment_table(table, order) if one is None else one.moment_table(table, order)
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
+        """Of the label, the calibrated posterior where one was kept; else the exact conditional."""
+        calibrated = self._calibrated(table, column)
+        if calibrated is not None:
+            return calibrated
         one = self._one
         if one is None:
             return super().posterior_table(table, column)
         return one.posterior_table(table, column)
+
+    def _calibrated(self, table: Table, column: int) -> FloatArray | None:
+        found = self.ingredients
+        if found is None or found.calibration is None or self.schema.names[column] != found.label:
+            return None
+        log_probs = class_log_probs(found, table)
+        return None if log_probs is None else np.exp(found.calibration.log_posterior(log_probs))
 
     def without(self, client: str) -> FederatedCircuit:
         """The federation without one client: glued again from what the others sent.

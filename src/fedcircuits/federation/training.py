@@ -7,7 +7,7 @@ is glued again from what is there rather than trained again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,8 +17,10 @@ from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density
 from fedcircuits.errors import ClientError, FederationError
 from fedcircuits.federation import messages as m
+from fedcircuits.federation.calibration import Calibration
 from fedcircuits.federation.server import Server
-from fedcircuits.schema import Schema
+from fedcircuits.federation.weights import log_shares
+from fedcircuits.schema import Schema, Table
 from fedcircuits.schema.grid import FloatArray
 
 Decode = Any  # Callable[[bytes], Density]
@@ -56,6 +58,7 @@ class Ingredients:
         rows: rows behind each model.
         tables: counts that weights are made of, by name.
         seconds: CPU time of each client's fits.
+        calibration: of the label's posterior, where one was fitted and helps.
     """
 
     schema: Schema
@@ -64,6 +67,7 @@ class Ingredients:
     rows: dict[tuple[str, str, int], float] = field(default_factory=dict)
     tables: dict[str, FloatArray] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
     def without(self, client: str) -> Ingredients:
         """The same without one client's models."""
@@ -72,6 +76,7 @@ class Ingredients:
             models={k: v for k, v in self.models.items() if k[0] != client},
             rows={k: v for k, v in self.rows.items() if k[0] != client},
             seconds={k: v for k, v in self.seconds.items() if k != client},
+            calibration=None,
         )
 
 
@@ -146,3 +151,37 @@ def indicator_leaf(schema: Schema, label: str, code: int) -> Circuit:
     probs = np.zeros(schema[label].n_codes)
     probs[code] = 1.0
     return build.circuit(schema.select([label]), build.categorical(label, probs))
+
+
+LogProbs = Callable[[tuple[str, str, int], Table], FloatArray]
+
+
+def class_log_probs(
+    ingredients: Ingredients, table: Table, log_prob: LogProbs | None = None
+) -> FloatArray | None:
+    """(n, S, Y) log p(x_S | y) of rows; None where a class is unknown to a whole subspace.
+
+    Args:
+        ingredients: of the rule `product`.
+        table: rows over the agreed schema.
+        log_prob: how a model is asked; by default here, on the rows' own cells.
+    """
+
+    def here(key: tuple[str, str, int], rows: Table) -> FloatArray:
+        model = ingredients.models[key]
+        mine = rows.columns(list(model.schema.names))
+        return model.log_prob_table(replace(mine, schema=model.schema))
+
+    ask = log_prob or here
+    codes = sorted({code for _, _, code in ingredients.models})
+    spaces = sorted({job for _, job, _ in ingredients.models})
+    answer = np.empty((len(table), len(spaces), len(codes)))
+    for s, space in enumerate(spaces):
+        for y, code in enumerate(codes):
+            keys = [k for k in sorted(ingredients.models) if k[1:] == (space, code)]
+            if not keys or codes != list(range(len(codes))):
+                return None
+            weights = log_shares([ingredients.rows[k] for k in keys])
+            terms = [ask(k, table) + w for k, w in zip(keys, weights, strict=True)]
+            answer[:, s, y] = np.logaddexp.reduce(terms, axis=0)
+    return answer

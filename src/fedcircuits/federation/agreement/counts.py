@@ -16,6 +16,7 @@ import numpy as np
 
 from fedcircuits.errors import FederationError
 from fedcircuits.federation import messages as m
+from fedcircuits.federation.agreement.product import common_rows
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.training import Ingredients, Job, fit
@@ -96,11 +97,8 @@ def indices_of(told: m.Clustered) -> IntArray:
 
 def aligned_indices(server: Server, clustered: Mapping[str, m.Clustered]) -> IntArray:
     """(rows, C) clusters of the rows that every client holds."""
-    common: IntArray | None = None
-    for client in server.clients:
-        numbers = server.aligned[client]
-        common = numbers if common is None else np.intersect1d(common, numbers)
-    if common is None or common.size == 0:
+    common = common_rows(server)
+    if common.size == 0:
         raise FederationError("no row is held by every client, so nothing can be counted")
     columns = []
     for client in server.clients:

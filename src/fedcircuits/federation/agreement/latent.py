@@ -23,6 +23,7 @@ from fedcircuits.federation.agreement.counts import (
     aligned_indices,
     cluster_everywhere,
 )
+from fedcircuits.federation.agreement.product import common_rows
 from fedcircuits.federation.clusters import clusters_per_stratum
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.seeds import named_rng
@@ -127,7 +128,7 @@ class Latent:
         model = self._fit_within(indices, sizes, strata, named_rng(server.seed, "latent"))
         requests = {}
         for at, client in enumerate(server.clients):
-            common = self._common(server)
+            common = common_rows(server)
             classes = model.log_joint(indices).argmax(axis=1)
             requests[client] = m.Assign(
                 "K/L",
@@ -147,12 +148,6 @@ class Latent:
         ]
         tables = {"rows": rows}
         return fit(server, jobs, take, Ingredients(server.schema, server.label, tables=tables))
-
-    def _common(self, server: Server) -> IntArray:
-        common = server.aligned[server.clients[0]]
-        for client in server.clients[1:]:
-            common = np.intersect1d(common, server.aligned[client])
-        return np.sort(common)
 
     def _strata(
         self, server: Server, clustered: Mapping[str, m.Clustered], indices: IntArray
