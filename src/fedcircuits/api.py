@@ -11,16 +11,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from fedcircuits import encoding
+from fedcircuits import encoding, learners
 from fedcircuits.circuits import Circuit, Composite
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import LearningError, SchemaError, StorageError
-from fedcircuits.learners import Factorised, Hclt, Mixture
 from fedcircuits.schema import Data, Kind, Schema, read
 from fedcircuits.schema.infer import Domain
 
 Progress = Callable[[float, str], None]
-LEARNERS: dict[str, type[Any]] = {"hclt": Hclt, "mixture": Mixture, "factorised": Factorised}
 DEFAULT_LEARNER = "hclt"
 DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
     "circuit": Circuit.from_record,
@@ -88,10 +86,11 @@ def make_learner(
         if not isinstance(learner, Learner):
             raise LearningError(f"a learner has fit(table, rng), found {type(learner).__name__}")
         return learner
-    if learner not in LEARNERS:
-        raise LearningError(f"no learner {learner!r}; there are {', '.join(sorted(LEARNERS))}")
+    if learner not in learners.BY_NAME:
+        names = ", ".join(sorted(learners.BY_NAME))
+        raise LearningError(f"no learner {learner!r}; there are {names}")
+    kind = getattr(learners, learners.BY_NAME[learner])
     try:
-        kind = LEARNERS[learner]
         known = {field.name for field in fields(kind)}
         made: Learner = kind(**{k: v for k, v in told.items() if k in known}, **options)
     except TypeError as error:

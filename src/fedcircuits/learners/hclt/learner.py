@@ -15,7 +15,7 @@ from fedcircuits.learners.hclt.em import Smoothing
 from fedcircuits.learners.hclt.fit import FitOptions, FittedTree, fit_hclt, fit_mixture
 from fedcircuits.learners.hclt.renormalise import ClassTree, class_tree_of
 from fedcircuits.learners.hclt.to_circuit import to_circuit
-from fedcircuits.learners.prepare import Coded, Missing, prepare
+from fedcircuits.learners.prepare import Coded, Missing, in_canonical_order, prepare
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import IntArray
 
@@ -60,6 +60,7 @@ class Hclt:
     def fit(self, table: Table, rng: np.random.Generator) -> Circuit:
         """Learn a circuit of the table's variables."""
         start = time.perf_counter()
+        table = in_canonical_order(table)
         coded = prepare(table, label=self.label, missing=self.missing, n_bins=self.n_bins)
         model, report = self._fit_coded(coded, rng)
         sizes = {"states": report["n_states"], "bins": max(coded.cards)}

@@ -23,7 +23,7 @@ from fedcircuits.learners.hclt.tilted_pass import TiltedPass, sums_by_index
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.integer]
 
-# The root logits replace no data: a unit prior row per state keeps rare states at zero.
+# Ridge on the root logits, in rows: keeps states that few rows use near zero.
 _ROOT_RIDGE = 5.0
 
 

@@ -1,0 +1,98 @@
+"""`auto`: try the learners that fit the data on validation rows, and say which won."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedcircuits.density import Density, Learner
+from fedcircuits.errors import FedcircuitsError, LearningError
+from fedcircuits.fit_report import FitReport
+from fedcircuits.learners.factorised import Factorised
+from fedcircuits.learners.hclt.learner import Hclt, Mixture
+from fedcircuits.learners.learnspn import LearnSPN
+from fedcircuits.schema import Table
+
+VALIDATION_SHARE = 0.2
+LEAST_ROWS = 20  # with fewer there is nothing to validate on
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The best of several learners.
+
+    Attributes:
+        label: column to be predicted well; then the log-loss of the label decides, else the
+            likelihood.
+        progress: called with the fraction done and a few words.
+    """
+
+    label: str | None = None
+    progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
+
+    def candidates(self) -> dict[str, Learner]:
+        """Learners by name; LearnSPN and the factorised one do not look at the label."""
+        return {
+            "hclt": Hclt(label=self.label),
+            "mixture": Mixture(label=self.label),
+            "learnspn": LearnSPN(),
+            "factorised": Factorised(),
+        }
+
+    def fit(self, table: Table, rng: np.random.Generator) -> Density:
+        """Fit every candidate on some rows, judge on the others, refit the winner on all."""
+        if len(table) < LEAST_ROWS:
+            return self.candidates()["factorised" if self.label is None else "hclt"].fit(table, rng)
+        held = np.zeros(len(table), dtype=bool)
+        held[rng.permutation(len(table))[: int(VALIDATION_SHARE * len(table))]] = True
+        train, judge = table.rows(~held), table.rows(held)
+        scores: dict[str, float] = {}
+        failed: dict[str, str] = {}
+        seeds = rng.integers(2**31, size=len(self.candidates()) + 1)
+        for at, (name, learner) in enumerate(self.candidates().items()):
+            if self.progress is not None:
+                self.progress(at / (len(self.candidates()) + 1), f"trying {name}")
+            try:
+                model = learner.fit(train, np.random.default_rng(seeds[at]))
+                scores[name] = self._score(model, judge)
+            except FedcircuitsError as error:
+                failed[name] = str(error)
+        if not scores:
+            raise LearningError(f"no learner could be fitted: {failed}")
+        order = sorted(scores, key=lambda name: scores[name], reverse=True)
+        best = self.candidates()[order[0]].fit(table, np.random.default_rng(seeds[-1]))
+        return _told(best, scores, order, failed)
+
+    def _score(self, model: Density, judge: Table) -> float:
+        """Mean log p(label | rest) or mean log-density of the judging rows; -inf counts as is."""
+        rows = judge.columns(list(model.schema.names))
+        rows = replace(rows, schema=model.schema)
+        weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+        if self.label is None:
+            return float(np.average(model.log_prob_table(rows), weights=weights))
+        at = model.schema.position(self.label)
+        known = rows.observed[:, at]
+        codes = rows.values[known, at].astype(np.int64)
+        posterior = model.posterior_table(rows.rows(known), at)
+        with np.errstate(divide="ignore"):
+            log_loss = np.log(posterior[np.arange(codes.size), codes])
+        return float(np.average(log_loss, weights=weights[known]))
+
+
+def _told(
+    best: Density, scores: dict[str, float], order: list[str], failed: dict[str, str]
+) -> Density:
+    """The winner with an account of the contest in its report."""
+    report = best.fit_report or FitReport(order[0], 0.0)
+    lead = scores[order[0]] - scores[order[1]] if len(order) > 1 else 0.0
+    kept = {
+        **report.kept,
+        "auto chose": order[0],
+        "ahead by, nats a row": lead,
+        **{f"validation score of {name}": scores[name] for name in order},
+    }
+    lost = tuple(f"{name} could not be fitted: {why}" for name, why in failed.items())
+    report = replace(report, kept=kept, warnings=(*report.warnings, *lost))
+    return replace(best, fit_report=report)  # type: ignore[type-var]

@@ -1,0 +1,49 @@
+"""Subtree patterns: every row is found again, and shared subtrees are stored once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedcircuits.learners.hclt import patterns as module
+from fedcircuits.learners.hclt.patterns import find_patterns
+
+# 0 is the root with children 1 and 2; 2 has the child 3. One column each.
+COLUMNS = [[0], [1], [2], [3]]
+CHILDREN = [[1, 2], [], [3], []]
+ORDER = np.array([0, 1, 2, 3])
+CARDS = (3, 4, 2, 5)
+
+
+@pytest.mark.parametrize("use_table", [True, False])
+def test_rows_are_recovered_from_their_patterns(
+    use_table: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not use_table:
+        monkeypatch.setattr(module, "_TABLE_KEYS_PER_ROW", -10)
+    rng = np.random.default_rng(0)
+    codes = np.stack([rng.integers(-1, card, size=300) for card in CARDS], axis=1)
+    found = find_patterns(codes, CARDS, COLUMNS, CHILDREN, ORDER)
+    at_root = found.row_index
+    np.testing.assert_array_equal(found.codes[0][at_root], codes[:, 0])
+    np.testing.assert_array_equal(found.codes[1][found.child_index[1][at_root]], codes[:, 1])
+    at_two = found.child_index[2][at_root]
+    np.testing.assert_array_equal(found.codes[2][at_two], codes[:, 2])
+    np.testing.assert_array_equal(found.codes[3][found.child_index[3][at_two]], codes[:, 3])
+    assert found.sizes[1] == len(np.unique(codes[:, 1]))
+    assert found.sizes[2] == len(np.unique(codes[:, 2:], axis=0))
+    assert found.sizes[0] == len(np.unique(codes, axis=0))
+
+
+def test_a_hub_with_very_many_children_does_not_overflow_its_keys() -> None:
+    rng = np.random.default_rng(1)
+    D = 60
+    codes = rng.integers(0, 9, size=(200, D))
+    children = [list(range(1, D))] + [[] for _ in range(D - 1)]
+    found = find_patterns(codes, (9,) * D, [[j] for j in range(D)], children, np.arange(D))
+    rebuilt = np.stack(
+        [found.codes[0][found.row_index]]
+        + [found.codes[j][found.child_index[j][found.row_index]] for j in range(1, D)],
+        axis=1,
+    )
+    np.testing.assert_array_equal(rebuilt, codes)
