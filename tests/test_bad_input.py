@@ -17,12 +17,14 @@ from fedcircuits.errors import (
     DomainError,
     FedcircuitsError,
     FedcircuitsWarning,
+    ImpossibleEvidenceError,
     LearningError,
     QueryError,
     SchemaError,
     StorageError,
     UnknownCategoryError,
 )
+from fedcircuits.schema import Grid
 
 
 @pytest.fixture(scope="module")
@@ -394,3 +396,31 @@ def test_every_error_is_caught_by_the_one_base_class(model: fc.Circuit, tmp_path
         fc.load(tmp_path)
     with pytest.raises(FedcircuitsError, match="expected one of"):
         model.log_prob(pd.DataFrame({"job": ["pilot"]}))
+
+
+@pytest.mark.parametrize(
+    ("categories", "told"),
+    [
+        ((1, 10**400), "finite and below 1.8e308, found an integer of over 300 digits"),
+        ((1.0, float("inf")), "finite and below 1.8e308, found inf"),
+        ((2**53, 2**53 + 1), "are the same number in double precision"),
+    ],
+)
+def test_a_category_that_is_no_float_is_refused(categories: tuple[float, ...], told: str) -> None:
+    with pytest.raises(fc.errors.SchemaError, match=told):
+        fc.Variable("c", "categorical", categories)
+
+
+def test_a_target_without_mass_on_its_outcomes_is_not_called_impossible_evidence() -> None:
+    grid = Grid(np.array([1.0, 2.0]), np.array([1.0, 2.0]), tails=(1.0, 1.0), integer=True)
+    schema = fc.Schema((fc.Variable("n", "count", grid=grid), fc.Variable("y", "binary", (0, 1))))
+    circuit = build.circuit(
+        schema,
+        build.product([build.histogram("n", grid, [1.0, 0, 0, 0]), build.categorical("y", [1, 0])]),
+    )
+    rows = pd.DataFrame({"y": [0]}, index=["here"])
+    with pytest.raises(QueryError, match=r"'n' takes none of its listed values .* 'here'"):
+        circuit.predict_proba(rows, "n")
+    assert circuit.predict_proba(rows, "n", impossible="nan").isna().all(axis=None)
+    with pytest.raises(ImpossibleEvidenceError, match="probability zero"):
+        circuit.predict_proba(pd.DataFrame({"y": [1]}), "n")

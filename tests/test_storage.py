@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import resource
+import stat
 import struct
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -543,3 +546,40 @@ def test_thousands_of_mutations_give_only_clean_errors(
             assert_same_answers(found, circuit)
     assert refused > 0.8 * N_MUTATIONS / 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident < 100_000  # KiB
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_a_saved_file_has_the_mode_of_any_new_file(mask: int, mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.fc"
+    before = os.umask(mask)
+    try:
+        encoding.write(path, b"one")
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+        path.chmod(0o640)
+        encoding.write(path, b"two")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640  # as if written in place
+    assert path.read_bytes() == b"two"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.fc"]
+
+
+def test_a_report_with_numpy_values_and_nan_is_saved(tmp_path: Path) -> None:
+    schema = Schema((Variable("c", "categorical", (np.int64(1), np.str_("a"))),))
+    report = FitReport(
+        "mine",
+        np.float32(1.5),
+        sizes={"bins": np.int64(3), 4: np.array([1.0, np.nan]), "nested": {"t": (np.bool_(True),)}},
+        curve=(np.float64(-1.0), float("nan"), -np.inf),
+        kept={"path": Path("x"), "none": None, "inf": np.inf},
+        warnings=("careful",),
+    )
+    circuit = build.circuit(schema, build.categorical("c", [0.5, 0.5]))
+    replace(circuit, fit_report=report).save(tmp_path / "m.fc")
+    again = fc.load(tmp_path / "m.fc").fit_report
+    assert again is not None
+    assert again.sizes == {"bins": 3, "4": [1.0, None], "nested": {"t": [True]}}
+    assert again.kept == {"path": "x", "none": None, "inf": None}
+    assert again.curve[0] == -1.0
+    assert np.isnan(again.curve[1:]).all()
+    assert (again.learner, again.seconds, again.warnings) == ("mine", 1.5, ("careful",))

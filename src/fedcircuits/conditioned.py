@@ -60,6 +60,9 @@ class Conditioned(Density):
     def moment_table(self, table: Table, order: int) -> FloatArray:
         return self.base.moment_table(self._full(table), order)[:, self._columns]
 
+    def variance_table(self, table: Table) -> FloatArray:
+        return self.base.variance_table(self._full(table))[:, self._columns]
+
     def posterior_table(self, table: Table, column: int) -> FloatArray:
         return self.base.posterior_table(self._full(table), int(self._columns[column]))
 

@@ -9,7 +9,7 @@ exactly, evidence of probability zero refused by row.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -19,9 +19,10 @@ import pandas as pd
 from fedcircuits import encoding
 from fedcircuits.errors import ImpossibleEvidenceError, QueryError
 from fedcircuits.fit_report import FitReport
-from fedcircuits.schema import Data, Schema, Table, Variable, read
+from fedcircuits.schema import Data, Schema, Table, Variable
 from fedcircuits.schema.grid import FloatArray
 from fedcircuits.schema.table import Unknown
+from fedcircuits.schema.variable import plain
 
 Impossible = Literal["error", "nan"]
 Given = Mapping[str, Any] | Data
@@ -62,6 +63,16 @@ class Density(ABC):
         Where "observed to be missing" is a state, it counts as 0: order 0 gives the probability
         that there is a value.
         """
+
+    def variance_table(self, table: Table) -> FloatArray:
+        """(n, D) Var[x_j | observed cells of the row], of the value given that there is one.
+
+        The default subtracts raw moments and so has no digit left where the mean is large against
+        the spread; a density that can do better does (circuits are exact).
+        """
+        first, second = (self._moments(table, order) for order in (1, 2))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(np.maximum(second - first**2, 0.0))
 
     @abstractmethod
     def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:
@@ -163,8 +174,7 @@ class Density(ABC):
             impossible: whether evidence of probability zero is an error or gives NaN.
         """
         at = self.schema.position(target)
-        outcomes = self.schema.variables[at].outcomes
-        if outcomes is None:
+        if self.schema.variables[at].outcomes is None:
             raise QueryError(
                 f"variable {target!r} is {self.schema.variables[at].kind} with a continuum of "
                 "values; ask expectation(), or condition(...).sample()"
@@ -172,10 +182,17 @@ class Density(ABC):
         _check_impossible(impossible)
         table = self._rows(data, unknown, without=target)
         proba = self.posterior_table(table, at)
-        lost = np.asarray(np.isnan(proba).any(axis=1))
-        if impossible == "error" and lost.any():
-            raise ImpossibleEvidenceError(list(table.index[lost]))
-        return pd.DataFrame(proba, index=table.index, columns=pd.Index(outcomes, name=target))
+        lost = np.flatnonzero(np.isnan(proba).any(axis=1))
+        if impossible == "error" and lost.size:
+            self._check_possible(table.rows(lost), "error")
+            raise QueryError(
+                f"{target!r} takes none of its listed values with positive probability in "
+                f"{lost.size} row(s) (row label: {plain(table.index[lost[0]])!r}, ...): all its "
+                "mass lies between or beyond them; ask expectation(), or with impossible='nan'"
+            )
+        return pd.DataFrame(
+            proba, index=table.index, columns=self.schema.variables[at].outcome_labels
+        )
 
     def predict(self, data: Data, target: str, *, unknown: Unknown = "error") -> pd.Series[Any]:
         """The most probable value of the target in each row; its mean if it is a continuum."""
@@ -196,7 +213,8 @@ class Density(ABC):
         """Rows with every missing cell filled by a most probable completion.
 
         `answer.attrs["method"]` says "exact" where the circuit is deterministic and "decoding"
-        (max-product) elsewhere; `log_prob(answer)` is the value of the completion.
+        elsewhere: the better of the likeliest single tree (max-product) and of the likeliest branch
+        at each sum. `log_prob(answer)` is the value of the completion.
         """
         table = self._evidence(rows, unknown)
         self._check_possible(table, "error")
@@ -266,6 +284,10 @@ class Density(ABC):
         with np.errstate(invalid="ignore"):
             return np.asarray(raw / self.moment_table(table, 0))
 
+    def mean_table(self, table: Table) -> FloatArray:
+        """(n, D) means of the value given that there is one, 0 where there cannot be."""
+        return np.nan_to_num(self._moments(table, 1), posinf=np.inf, neginf=-np.inf)
+
     def _conditional_means(self, table: Table) -> FloatArray:
         values = self._moments(table, 1)
         for at, variable in enumerate(self.schema):
@@ -284,15 +306,7 @@ class Density(ABC):
     ) -> Any:
         """E[name**order | given]: a float for a mapping (or nothing) given, a Series for rows."""
         order = _whole(order, "the order of a moment is a whole number >= 0")
-        at = self.schema.position(name)
-        self._check_numeric(self.schema.variables[at])
-        table = self._evidence(given)
-        possible = self._check_possible(table, impossible)
-        answer = np.full(len(table), np.nan)
-        answer[possible] = self._moments(table.rows(possible), order)[:, at]
-        if given is None or isinstance(given, Mapping):
-            return float(answer[0])
-        return pd.Series(answer, index=table.index, name=name)
+        return self._row_by_row(lambda t: self._moments(t, order), name, given, impossible)
 
     def expectation(
         self, name: str, given: Given | None = None, *, impossible: Impossible = "error"
@@ -303,11 +317,26 @@ class Density(ABC):
     def variance(
         self, name: str, given: Given | None = None, *, impossible: Impossible = "error"
     ) -> Any:
-        """Var[name | given], from raw moments; never negative."""
-        first = self.moment(name, 1, given, impossible=impossible)
-        second = self.moment(name, 2, given, impossible=impossible)
-        difference = second - first**2
-        return max(difference, 0.0) if isinstance(difference, float) else difference.clip(lower=0)
+        """Var[name | given]: a float for a mapping (or nothing) given, a Series for rows."""
+        return self._row_by_row(self.variance_table, name, given, impossible)
+
+    def _row_by_row(
+        self,
+        hook: Callable[[Table], FloatArray],
+        name: str,
+        given: Given | None,
+        impossible: Impossible,
+    ) -> Any:
+        """A hook's answer for one numeric variable, NaN in impossible rows if they are let pass."""
+        at = self.schema.position(name)
+        self._check_numeric(self.schema.variables[at])
+        table = self._evidence(given)
+        possible = self._check_possible(table, impossible)
+        answer = np.full(len(table), np.nan)
+        answer[possible] = hook(table.rows(possible))[:, at]
+        if given is None or isinstance(given, Mapping):
+            return float(answer[0])
+        return pd.Series(answer, index=table.index, name=name)
 
     def covariance(
         self, names: Iterable[str] | None = None, given: Mapping[str, Any] | None = None
@@ -341,10 +370,7 @@ class Density(ABC):
     # --- helpers ----------------------------------------------------------------------------------
 
     def _rows(self, data: Data, unknown: Unknown = "error", without: str | None = None) -> Table:
-        frame = read(data)
-        if without is not None and without in frame.columns:
-            frame = frame.drop(columns=without)
-        return self.schema.encode(frame, unknown=unknown)
+        return self.schema.encode(data, unknown=unknown, without=without)
 
     def _evidence(self, given: Given | None, unknown: Unknown = "error") -> Table:
         """Evidence as a table: one row for a mapping or None, the rows themselves otherwise."""
@@ -406,10 +432,12 @@ def powers(variable: Variable, values: FloatArray, order: int) -> FloatArray:
     if variable.is_coded:
         numbers = np.zeros(len(variable.categories))
         numbers = numbers if variable.numbers is None else variable.numbers
-        table = np.append(numbers**order, 0.0)
+        with np.errstate(over="ignore"):
+            table = np.append(numbers**order, 0.0)
         return np.asarray(table[values.astype(np.int64)])
     there = np.isfinite(values)
-    return np.where(there, np.where(there, values, 0.0) ** order, 0.0)
+    with np.errstate(over="ignore"):
+        return np.where(there, np.where(there, values, 0.0) ** order, 0.0)
 
 
 @runtime_checkable

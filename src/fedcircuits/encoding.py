@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
+import secrets
+import stat
 import struct
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,16 +146,21 @@ def _metadata(data: bytes, name: str) -> dict[str, Any]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: an interrupted save never loses the old one."""
+    """Write a file whole or not at all: an interrupted save never loses the old one.
+
+    The file has the mode of any new file (the umask's), or of the one it replaces.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = path.parent / f".fedcircuits-{secrets.token_hex(8)}"
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with temporary.open("xb") as file:
                 file.write(data)
-            os.replace(temporary, path)
+            if path.exists():
+                temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+            temporary.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from None

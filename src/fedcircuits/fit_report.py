@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,14 @@ class FitReport:
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the header of a file."""
+        """Plain values for the header of a file; None for a number that is not finite."""
         return {
-            "learner": self.learner,
-            "seconds": float(self.seconds),
-            "sizes": dict(self.sizes),
-            "curve": [float(v) for v in self.curve],
-            "kept": dict(self.kept),
-            "warnings": list(self.warnings),
+            "learner": str(self.learner),
+            "seconds": plain_json(float(self.seconds)),
+            "sizes": plain_json(self.sizes),
+            "curve": [plain_json(float(v)) for v in self.curve],
+            "kept": plain_json(self.kept),
+            "warnings": [str(w) for w in self.warnings],
         }
 
     @staticmethod
@@ -42,9 +45,29 @@ class FitReport:
         """Inverse of `to_json`."""
         return FitReport(
             learner=str(record["learner"]),
-            seconds=float(record["seconds"]),
+            seconds=_number(record["seconds"]),
             sizes=dict(record["sizes"]),
-            curve=tuple(float(v) for v in record["curve"]),
+            curve=tuple(_number(v) for v in record["curve"]),
             kept=dict(record["kept"]),
             warnings=tuple(str(w) for w in record["warnings"]),
         )
+
+
+def plain_json(value: object) -> Any:
+    """A value as JSON has it: NumPy's own made Python's, NaN and infinity None, the rest text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain_json(item) for item in value]
+    return str(value)
+
+
+def _number(value: Any) -> float:
+    """A number read from JSON, in which None stands for NaN."""
+    return float("nan") if value is None else float(value)

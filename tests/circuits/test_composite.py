@@ -149,7 +149,7 @@ def test_saved_and_loaded_it_answers_the_same(
 def test_parts_that_overlap_are_refused() -> None:
     graph = Graph()
     numbers = graph.number(2)
-    with pytest.raises(StructureError, match="share 'y', 'x'|share 'x', 'y'"):
+    with pytest.raises(StructureError, match=r"share 'y', 'x'|share 'x', 'y'"):
         compose(SCHEMA.select(["y", "x"]), [left(0.0), left(1.0)], graph, graph.product(numbers))
 
 

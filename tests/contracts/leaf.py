@@ -140,6 +140,24 @@ class LeafContract:
             size = self.expected(leaf, lambda x: np.abs(power(x)))
             assert found[at] == pytest.approx(expected, abs=MOMENT * size), leaf
 
+    def test_variance_equals_the_integral_about_the_mean(self) -> None:
+        params = self.params(*self.leaves)
+        found = self.family.variance(params, self.grid, self.variable)
+        there, first = (
+            self.family.moment(params, self.grid, self.variable, order) for order in (0, 1)
+        )
+        gone = self.variable.missing_code if self.variable.missing_state else None
+        for at, leaf in self.each():
+            mean = first[at] / there[at]
+
+            def square(x: np.ndarray, mean: float = mean) -> np.ndarray:
+                value = np.ones(x.shape, dtype=bool) if gone is None else x != gone
+                return np.where(value, (self.numbers(np.where(value, x, 0.0)) - mean) ** 2, 0.0)
+
+            far = [self.far_moment(leaf, order) for order in range(3)]
+            expected = self.expected(leaf, square) + far[2] - 2 * mean * far[1] + mean**2 * far[0]
+            assert found[at] == pytest.approx(expected / there[at], rel=MOMENT, abs=1e-12), leaf
+
     def test_mode_is_the_highest_point(self) -> None:
         params = self.params(*self.leaves)
         value, log_density = self.family.mode(params, self.grid)

@@ -12,15 +12,16 @@ import numpy as np
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.leaf_group import LeafGroup
 from fedcircuits.circuits.leaves import family_named
-from fedcircuits.circuits.plan import Plan
+from fedcircuits.circuits.plan import Index, Plan, as_index
 from fedcircuits.circuits.queries.covariance import covariance
 from fedcircuits.circuits.queries.determinism import is_deterministic
 from fedcircuits.circuits.queries.likelihood import log_prob
-from fedcircuits.circuits.queries.moments import moments
+from fedcircuits.circuits.queries.moments import moments, variances
 from fedcircuits.circuits.queries.mpe import mpe
 from fedcircuits.circuits.queries.posterior import posterior
 from fedcircuits.circuits.queries.restrict import restrict
 from fedcircuits.circuits.queries.sampling import sample
+from fedcircuits.circuits.queries.walk import choice_slots
 from fedcircuits.circuits.structure import Structure, floats, scope_bits
 from fedcircuits.density import Density
 from fedcircuits.encoding import Record
@@ -93,6 +94,15 @@ class Circuit(Density):
             np.array([g.size for g in self.groups], dtype=np.int64),
         )
 
+    def leaves_over(self, column: int) -> Index:
+        """Where the leaves of one column are among all leaves."""
+        return self._leaves_by_column[column]
+
+    @cached_property
+    def _leaves_by_column(self) -> list[Index]:
+        columns = range(len(self.schema))
+        return [as_index(np.flatnonzero(self.leaf_column == at)) for at in columns]
+
     @cached_property
     def _scopes(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
         return self.structure.scopes(self._leaf_scopes)
@@ -108,6 +118,11 @@ class Circuit(Density):
         answer: np.ndarray[tuple[int], np.dtype[np.bool_]]
         answer = (self._scopes[:, column // 64] & bit) != 0
         return answer
+
+    @cached_property
+    def choice_slots(self) -> IntArray:
+        """(n_nodes,) which random number of a row each sum uses."""
+        return choice_slots(self.structure, self.leaf_column)
 
     @cached_property
     def plan(self) -> Plan:
@@ -157,6 +172,9 @@ class Circuit(Density):
 
     def moment_table(self, table: Table, order: int) -> FloatArray:
         return moments(self, table, order)
+
+    def variance_table(self, table: Table) -> FloatArray:
+        return variances(self, table)
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
         return posterior(self, table, column)

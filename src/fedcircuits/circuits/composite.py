@@ -20,8 +20,10 @@ from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.passes import down, max_product, sum_product, up
 from fedcircuits.circuits.plan import Plan
 from fedcircuits.circuits.queries.covariance import carry_up
+from fedcircuits.circuits.queries.moments import total_variance
+from fedcircuits.circuits.queries.mpe import better_of
 from fedcircuits.circuits.queries.restrict import embed, fold_evidence
-from fedcircuits.circuits.queries.walk import at_random, likeliest, walk
+from fedcircuits.circuits.queries.walk import at_random, choice_slots, likeliest, walk
 from fedcircuits.circuits.structure import Structure, scope_bits
 from fedcircuits.density import Density
 from fedcircuits.encoding import Record
@@ -132,19 +134,25 @@ class Composite(Density):
         return answer
 
     def sample_table(self, table: Table, rng: np.random.Generator) -> FloatArray:
-        answer = table.values.copy()
+        # Trees chunk by chunk, each part's values for all rows at once: see `queries.sampling`.
+        lowest = np.array([columns.min() for columns in self.columns])
+        slots = choice_slots(self.structure, lowest)
+        visits: list[list[IntArray]] = [[] for _ in self.parts]
         for where, rows in table.chunks(ROWS_PER_CHUNK):
-            leaves, leaf_rows = walk(self.plan, self._values(rows), at_random(rng))
-            drawn = rows.values.copy()
-            for at, part in enumerate(self.parts):
-                mine = leaf_rows[leaves == at]
-                if mine.size:
-                    sampled = part.sample_table(self.part_table(at, rows.rows(mine)), rng)
-                    drawn[np.ix_(mine, self.columns[at])] = sampled
-            answer[where] = drawn
+            choose = at_random(slots, len(rows), rng)
+            leaves, leaf_rows = walk(self.plan, self._values(rows), choose)
+            for at in np.unique(leaves):
+                visits[at].append(where.start + np.sort(leaf_rows[leaves == at]))
+        answer = table.values.copy()
+        for at, part in enumerate(self.parts):
+            if visits[at]:
+                mine = np.concatenate(visits[at])
+                drawn = part.sample_table(self.part_table(at, table.rows(mine)), rng)
+                answer[np.ix_(mine, self.columns[at])] = drawn
         return answer
 
     def mpe_table(self, table: Table) -> FloatArray:
+        """The better, row by row, of the two decodings of `queries.mpe` above the parts' own."""
         answer = table.values.copy()
         for where, rows in table.chunks(ROWS_PER_CHUNK):
             values = np.zeros((self.structure.n_nodes, len(rows)))
@@ -156,12 +164,20 @@ class Composite(Density):
                 known = np.ones(filled.shape, dtype=bool)
                 values[at] = part.log_prob_table(replace(mine, values=filled, observed=known))
             up(self.plan, values, max_product)
-            leaves, leaf_rows = walk(self.plan, values, likeliest)
-            best = rows.values.copy()
-            for at, filled in enumerate(completed):
-                mine_rows = leaf_rows[leaves == at]
-                best[np.ix_(mine_rows, self.columns[at])] = filled[mine_rows]
+            best = self._joined(rows, values, completed)
+            if not self.mpe_is_exact:
+                other = self._joined(rows, self._values(rows), completed)
+                best = better_of(self, rows, best, other)
             answer[where] = best
+        return answer
+
+    def _joined(self, rows: Table, values: FloatArray, completed: list[FloatArray]) -> FloatArray:
+        """(n, D) the parts' completions along the likeliest tree by values (n_nodes, n)."""
+        leaves, leaf_rows = walk(self.plan, values, likeliest)
+        answer = rows.values.copy()
+        for at, filled in enumerate(completed):
+            mine = leaf_rows[leaves == at]
+            answer[np.ix_(mine, self.columns[at])] = filled[mine]
         return answer
 
     def _flows(self, rows: Table, column: int | None = None) -> FloatArray:
@@ -185,8 +201,30 @@ class Composite(Density):
                 live = np.flatnonzero(flows[at] > 0)
                 if live.size:
                     found = part.moment_table(self.part_table(at, rows.rows(live)), order)
-                    total[np.ix_(live, self.columns[at])] += flows[at, live, None] * found
+                    with np.errstate(invalid="ignore"):  # infinite to both sides: no such moment
+                        total[np.ix_(live, self.columns[at])] += flows[at, live, None] * found
             answer[where] = total
+        return answer
+
+    def variance_table(self, table: Table) -> FloatArray:
+        """By the law of total variance over the parts."""
+        answer = np.zeros((len(table), len(self.schema)))
+        in_a_row = len(self.parts) * len(self.schema)
+        for where, rows in table.chunks(max(1, min(ROWS_PER_CHUNK, 2**20 // in_a_row))):
+            shape = (len(self.parts), len(rows), len(self.schema))
+            weights, means, variances = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+            flows = self._flows(rows)
+            for at, part in enumerate(self.parts):
+                live = np.flatnonzero(flows[at] > 0)
+                if live.size:
+                    mine = self.part_table(at, rows.rows(live))
+                    place = np.ix_(np.array([at]), live, self.columns[at])
+                    weights[place] = flows[at, live, None] * part.moment_table(mine, 0)
+                    means[place] = part.mean_table(mine)
+                    variances[place] = np.nan_to_num(part.variance_table(mine), posinf=np.inf)
+            for column in range(len(self.schema)):
+                spread = (each[:, :, column] for each in (weights, means, variances))
+                answer[where, column] = total_variance(*spread)
         return answer
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
@@ -212,10 +250,13 @@ class Composite(Density):
             return np.asarray(answer / answer.sum(axis=1, keepdims=True))
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
-        """Means and cross-moments of the parts, carried up about the overall means."""
+        """Means and cross-moments of the parts, carried up about the overall means.
+
+        (Where "missing" is a state, its value counts as the mean of its part.)
+        """
         d, structure = len(columns), self.structure
         log_prob = self._values(evidence)[:, 0]
-        centre = self.moment_table(evidence, 1)[0]
+        centre = self.mean_table(evidence)[0]
         mean = np.zeros((structure.n_nodes, d))
         cross = np.zeros((structure.n_nodes, d, d))
         for at, part in enumerate(self.parts):
@@ -225,7 +266,7 @@ class Composite(Density):
             if not held or np.isneginf(log_prob[at]):
                 continue
             own = [i for i, _ in held]
-            first = part.moment_table(mine, 1)[0, [j for _, j in held]]
+            first = part.mean_table(mine)[0, [j for _, j in held]]
             mean[at, own] = first - centre[[columns[i] for i in own]]
             inner = part.covariance_table(mine, [j for _, j in held])
             cross[np.ix_([at], own, own)] = inner + np.outer(mean[at, own], mean[at, own])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcircuits.circuits.structure import Structure, _ranges
+from fedcircuits.circuits.structure import Structure, ranges
 from fedcircuits.errors import StructureError
 from fedcircuits.schema.grid import FloatArray, IntArray
 
@@ -93,7 +93,7 @@ class Graph:
         # Numbers of nodes that were added: first those of leaves, then inner ones as added.
         kept = np.flatnonzero(alive[numbers])
         new[numbers[kept]] = n_leaves + np.arange(kept.size)
-        edges = _ranges(first_edge[kept], arity[kept])
+        edges = ranges(first_edge[kept], arity[kept])
         draft = Structure(
             n_leaves,
             is_sum[kept],
@@ -113,7 +113,7 @@ def _place_below_parents(draft: Structure) -> IntArray:
     place = np.zeros(draft.n_nodes, dtype=np.int64)
     for inner in reversed(draft.inner_by_level()):
         inner = inner[np.lexsort((place[draft.n_leaves + inner], draft.arity[inner]))]
-        edges = _ranges(draft.first_edge[inner], draft.arity[inner])
+        edges = ranges(draft.first_edge[inner], draft.arity[inner])
         # A shared child stays where its last parent in this order puts it.
         place[draft.child[edges]] = np.arange(edges.size)
     return place
@@ -127,7 +127,7 @@ def _in_order(draft: Structure) -> Structure:
     order = np.lexsort((place, draft.arity, draft.is_sum, level))
     rank = np.arange(draft.n_nodes)
     rank[draft.n_leaves + order] = draft.n_leaves + np.arange(draft.n_inner)
-    edges = _ranges(draft.first_edge[order], draft.arity[order])
+    edges = ranges(draft.first_edge[order], draft.arity[order])
     return Structure(
         draft.n_leaves,
         draft.is_sum[order],

@@ -48,8 +48,9 @@ def leaf_log_prob(circuit: Circuit, table: Table, values: FloatArray) -> None:
 
 def up(plan: Plan, values: FloatArray, combine: Combine) -> None:
     """Fill values (n_nodes, n) from the leaves to the root."""
-    for step in plan.steps:
-        combine(values, step)
+    with np.errstate(divide="ignore"):  # log 0 = -inf is a legitimate value
+        for step in plan.steps:
+            combine(values, step)
 
 
 def sum_product(values: FloatArray, step: Step) -> None:
@@ -107,15 +108,13 @@ def _sums(values: FloatArray, step: Sums) -> None:
     for term in terms:
         term -= top
         total += np.exp(term, out=term)
-    with np.errstate(divide="ignore"):
-        values[step.out] = np.log(total, out=total) + top
+    values[step.out] = np.log(total, out=total) + top
 
 
 def log_sum_exp(terms: FloatArray) -> FloatArray:
     """(n,) log of the sum of exponentials over the first axis of (r, n); all -inf gives -inf."""
     top = np.maximum(terms.max(axis=0), LOWEST)
-    with np.errstate(divide="ignore"):
-        answer: FloatArray = np.log(np.exp(terms - top).sum(axis=0)) + top
+    answer: FloatArray = np.log(np.exp(terms - top).sum(axis=0)) + top
     return answer
 
 
@@ -123,8 +122,9 @@ def _dense_sums(values: FloatArray, step: DenseSums) -> None:
     inside = values[step.source]  # (r, n)
     top = np.maximum(inside.max(axis=0), LOWEST)  # (n,)
     total = step.weights @ np.exp(inside - top)  # (k, n)
-    with np.errstate(divide="ignore"):
-        values[step.out] = np.log(total) + top
+    values[step.out] = np.log(total) + top
+    if total.min(initial=1.0) >= TINY:
+        return
     # The shared maximum may belong to a child with weight zero: then all that counts has
     # underflowed although its logarithm is an ordinary number.
     for row in np.flatnonzero((total < TINY).any(axis=0)):

@@ -30,73 +30,66 @@ def as_index(nodes: IntArray) -> Index:
 
 
 @dataclass(frozen=True, eq=False)
-class Products:
-    """k products of r children each.
+class _Together:
+    """k nodes worked out together.
 
     Attributes:
-        nodes: (k,) the products.
-        children: (k, r).
+        nodes: (k,) the nodes.
     """
 
     nodes: IntArray
-    children: IntArray
 
     @cached_property
     def out(self) -> Index:
-        """Where the values of the products go."""
+        """Where the values of the nodes go."""
         return as_index(self.nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class _OneArity(_Together):
+    """k nodes of r children each.
+
+    Attributes:
+        children: (k, r).
+    """
+
+    children: IntArray
 
     @cached_property
     def slots(self) -> list[Index]:
-        """The i-th children of all k products, for each i."""
+        """The i-th children of all k nodes, for each i."""
         return [as_index(column) for column in self.children.T]
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class Products(_OneArity):
+    """k products of r children each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sums(_OneArity):
     """k sums of r children each.
 
     Attributes:
-        nodes: (k,) the sums.
-        children: (k, r).
         log_weights: (k, r).
     """
 
-    nodes: IntArray
-    children: IntArray
     log_weights: FloatArray
-
-    @cached_property
-    def out(self) -> Index:
-        """Where the values of the sums go."""
-        return as_index(self.nodes)
-
-    @cached_property
-    def slots(self) -> list[Index]:
-        """The i-th children of all k sums, for each i."""
-        return [as_index(column) for column in self.children.T]
 
 
 @dataclass(frozen=True, eq=False)
-class DenseSums:
+class DenseSums(_Together):
     """k sums over the same r children.
 
     Attributes:
-        nodes: (k,) the sums.
         children: (r,).
         log_weights: (k, r).
         weights: (k, r).
     """
 
-    nodes: IntArray
     children: IntArray
     log_weights: FloatArray
     weights: FloatArray
-
-    @cached_property
-    def out(self) -> Index:
-        """Where the values of the sums go."""
-        return as_index(self.nodes)
 
     @cached_property
     def source(self) -> Index:

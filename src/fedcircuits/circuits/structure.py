@@ -105,7 +105,7 @@ class Structure:
         while front.size:
             level[front] = depth
             spans = first[front + 1] - first[front]
-            edges = by_child[_ranges(first[front], spans)]
+            edges = by_child[ranges(first[front], spans)]
             parents = self.parent_of_edge[edges]
             np.subtract.at(waiting, parents, 1)
             front = self.n_leaves + np.unique(parents[waiting[parents] == 0])
@@ -118,7 +118,7 @@ class Structure:
         scope[: self.n_leaves] = leaf_scopes
         for inner in self.inner_by_level():
             spans = self.arity[inner]
-            edges = _ranges(self.first_edge[inner], spans)
+            edges = ranges(self.first_edge[inner], spans)
             starts = np.cumsum(spans) - spans
             scope[self.n_leaves + inner] = np.bitwise_or.reduceat(
                 scope[self.child[edges]], starts, axis=0
@@ -237,7 +237,7 @@ def scope_bits(
     return scope
 
 
-def _ranges(starts: IntArray, spans: IntArray) -> IntArray:
+def ranges(starts: IntArray, spans: IntArray) -> IntArray:
     """Concatenation of starts[i]..starts[i] + spans[i]."""
     if spans.size == 0:
         return np.zeros(0, dtype=np.int64)

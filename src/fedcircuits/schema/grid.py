@@ -16,53 +16,24 @@ density, not a cliff. Their shape is 4, so that moments up to the third are fini
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import comb, inf, log
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import zeta
 
 from fedcircuits.errors import SchemaError
+from fedcircuits.schema import states
+from fedcircuits.schema.states import TAIL_SHAPE, FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-TAIL_SHAPE = 4.0
 # "Observed to be missing" is encoded as an atom at plus infinity: no real value is ever there,
 # because infinite input is refused.
 MISSING_CODE = inf
-
-
-def _log1p_ratio(distance: FloatArray, scale: float) -> FloatArray:
-    """log(1 + distance / scale), also where the ratio is too large for a float."""
-    with np.errstate(over="ignore", divide="ignore"):
-        ratio = distance / scale
-        far = np.log(distance) - log(scale)
-    return np.where(np.isinf(ratio), far, np.log1p(ratio))
-
-
-def _power_sum(low: int, high: int, order: int) -> int:
-    """Sum of i**order over the integers low..high, exactly (Faulhaber by telescoping)."""
-    if high < low:
-        return 0
-    if order == 0:
-        return high - low + 1
-    # (i+1)^(k+1) - i^(k+1) = sum_j C(k+1, j) i^j, summed over i, solved for the highest power.
-    total: int = (high + 1) ** (order + 1) - low ** (order + 1)
-    total -= sum(comb(order + 1, j) * _power_sum(low, high, j) for j in range(order))
-    return total // (order + 1)
-
-
-def _quotient(total: int, count: int) -> float:
-    """total / count of whole numbers of any size, infinite where no float is as large."""
-    try:
-        return total / count
-    except OverflowError:
-        return inf if total > 0 else -inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,22 +195,14 @@ class Grid:
                 continue
             rows = np.flatnonzero(state == of_interval[interval])
             if rows.size:
-                log_within[rows] = self._log_tail(np.abs(x[rows] - edge), self.tails[side])
+                log_within[rows] = states.log_tail(
+                    np.abs(x[rows] - edge), self.tails[side], self.integer
+                )
         return state, log_within
 
     def log_within(self, x: FloatArray) -> FloatArray:
         """Log-density of each value given its state: (n,) -> (n,); -inf where there is no state."""
         return self.locate(x)[1]
-
-    def _log_tail(self, distance: FloatArray, scale: float) -> FloatArray:
-        """Log-density of a tail at a distance >= 0 from its edge (>= 1 on the integers)."""
-        if self.integer:
-            # Survival S(d) = (1 + d/s)^-shape; P(d) = S(d - 1) - S(d), without cancellation.
-            step = np.log1p(1.0 / (distance - 1 + scale))
-            log_mass: FloatArray = np.log(-np.expm1(-TAIL_SHAPE * step))
-            return log_mass - TAIL_SHAPE * _log1p_ratio(distance - 1, scale)
-        log_peak = log(TAIL_SHAPE) - log(scale)
-        return log_peak - (TAIL_SHAPE + 1) * _log1p_ratio(distance, scale)
 
     # --- what a leaf over the states needs to know of them ---------------------------------------
 
@@ -281,50 +244,51 @@ class Grid:
         """(n_states,) E[x**order | state]; 0 for the missing state, which has no value."""
         of_atom, of_interval = self._numbering
         answer = np.zeros(self.n_states)
-        answer[of_atom] = self.atoms**order
-        lower, upper, _ = self._intervals
-        for index in np.flatnonzero(of_interval >= 0):
-            a, b = lower[index], upper[index]
-            if index == 0:
-                value = self._tail_moment(b, -1.0, self.tails[0], order)
-            elif index == lower.size - 1:
-                value = self._tail_moment(a, 1.0, self.tails[1], order)
-            elif self.integer:
-                last = index == lower.size - 2
-                high = int(b) if last else int(b) - 1
-                taken = self.atoms[(self.atoms >= a) & (self.atoms <= high)]
-                total = _power_sum(int(a), high, order) - sum(int(t) ** order for t in taken)
-                value = _quotient(total, high - int(a) + 1 - taken.size)
-            else:
-                value = float(np.mean([a**i * b ** (order - i) for i in range(order + 1)]))
-            answer[of_interval[index]] = value
+        with np.errstate(over="ignore"):
+            answer[of_atom] = self.atoms**order
+        answer[of_interval[1:-1][self._filled_bins]] = (
+            [states.integers_moment(*bin_, order) for bin_ in self._free_integers()]
+            if self.integer
+            else states.uniform_moment(*self._bins, order)
+        )
+        for side, edge, sign in ((0, self.edges[0], -1.0), (-1, self.edges[-1], 1.0)):
+            if of_interval[side] >= 0:
+                scale = self.tails[side]
+                value = states.tail_moment(float(edge), sign, scale, self.integer, order)
+                answer[of_interval[side]] = value
         return answer
 
-    def _tail_moment(self, edge: float, sign: float, scale: float, order: int) -> float:
-        """E[(edge + sign * distance)**order] in a tail."""
-        if order >= TAIL_SHAPE:
-            return inf if sign > 0 or order % 2 == 0 else -inf
-        total = 0.0
-        for i in range(order + 1):
-            total += comb(order, i) * edge ** (order - i) * sign**i * self._distance(i, scale)
-        return total
+    def variances(self) -> FloatArray:
+        """(n_states,) Var[x | state], without cancellation; 0 for an atom and for missing."""
+        _, of_interval = self._numbering
+        answer = np.zeros(self.n_states)
+        answer[of_interval[1:-1][self._filled_bins]] = (
+            [states.integers_variance(*bin_) for bin_ in self._free_integers()]
+            if self.integer
+            else states.uniform_variance(*self._bins)
+        )
+        for side in (0, -1):
+            if of_interval[side] >= 0:
+                answer[of_interval[side]] = states.tail_variance(self.tails[side], self.integer)
+        return answer
 
-    def _distance(self, order: int, scale: float) -> float:
-        """E[distance**order] of a tail; Hurwitz zeta sums on the integers."""
-        if order == 0:
-            return 1.0
-        if not self.integer:
-            value = 1.0
-            for i in range(1, order + 1):
-                value *= scale * i / (TAIL_SHAPE - i)
-            return value
-        # E[d^k] = sum_{d>=0} ((d+1)^k - d^k) S(d) with S(d) = s^4 (d + s)^-4; expand in (d + s).
-        total = 0.0
-        for j in range(order):  # coefficient of d^j in (d+1)^k - d^k
-            for i in range(j + 1):  # d^j = ((d+s) - s)^j
-                weight = comb(order, j) * comb(j, i) * (-scale) ** (j - i)
-                total += weight * float(zeta(TAIL_SHAPE - i, scale))
-        return float(total * scale**TAIL_SHAPE)
+    @property
+    def _filled_bins(self) -> BoolArray:
+        """(m - 1,) whether a bin holds anything but atoms."""
+        return self._numbering[1][1:-1] >= 0
+
+    @property
+    def _bins(self) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of the filled bins."""
+        return self.edges[:-1][self._filled_bins], self.edges[1:][self._filled_bins]
+
+    def _free_integers(self) -> Iterator[tuple[int, int, list[int]]]:
+        """Lowest and highest integer of every filled bin, and the atoms among them."""
+        for index in np.flatnonzero(self._filled_bins):
+            a, b = self.edges[index : index + 2]
+            last = index == self.edges.size - 2  # and owns its upper edge
+            taken = (self.atoms >= a) & ((self.atoms < b) | ((self.atoms == b) & last))
+            yield int(a), int(b) - (not last), [int(atom) for atom in self.atoms[taken]]
 
     def modes(self) -> tuple[FloatArray, FloatArray]:
         """(n_states,) a value of highest density in each state, and that log-density."""
@@ -372,3 +336,6 @@ class Grid:
             integer=bool(record["integer"]),
             missing=bool(record["missing"]),
         )
+
+
+__all__ = ["MISSING_CODE", "TAIL_SHAPE", "BoolArray", "FloatArray", "Grid", "IntArray"]

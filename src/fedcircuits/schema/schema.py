@@ -15,7 +15,7 @@ from fedcircuits.schema.infer import Domain, infer_variables
 from fedcircuits.schema.merge import merge_variables
 from fedcircuits.schema.read import Data, read
 from fedcircuits.schema.sketch import Sketch
-from fedcircuits.schema.table import Table, Unknown, _check_names, decode, encode
+from fedcircuits.schema.table import Table, Unknown, check_names, decode, encode
 from fedcircuits.schema.variable import Kind, Variable
 
 
@@ -88,7 +88,7 @@ class Schema:
             names: column names of a NumPy array.
         """
         frame = read(data, names)
-        _check_names(frame)
+        check_names(frame)
         if len(frame.columns) == 0:
             raise SchemaError("the table has no column")
         if len(frame) == 0:
@@ -137,6 +137,7 @@ class Schema:
         missing_values: Sequence[object] = (),
         missing_as_state: bool = False,
         weights: FloatArray | None = None,
+        without: str | None = None,
     ) -> Table:
         """Rows as a table (see `fedcircuits.schema.table.encode`)."""
         return encode(
@@ -146,6 +147,7 @@ class Schema:
             missing_values=_spellings(missing_values),
             missing_as_state=missing_as_state,
             weights=weights,
+            without=without,
         )
 
     def decode(self, values: FloatArray, index: pd.Index[Any]) -> pd.DataFrame:

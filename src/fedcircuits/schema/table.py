@@ -102,6 +102,7 @@ def encode(
     missing_values: tuple[object, ...] = (),
     missing_as_state: bool = False,
     weights: FloatArray | None = None,
+    without: str | None = None,
 ) -> Table:
     """A DataFrame as a table of `schema`.
 
@@ -116,13 +117,14 @@ def encode(
         missing_as_state: whether a missing cell is *observed to be missing* (training) rather
             than unobserved (queries), for variables that have a state for it.
         weights: (n,) weights of the rows.
+        without: a column that is not looked at, whatever it holds.
     """
-    _check_names(frame)
+    check_names(frame)
     n = len(frame)
     if n == 1 and not missing_values and not missing_as_state:
-        plain = _encode_plain_row(schema, frame)
-        if plain is not None:
-            return Table(schema, *plain, frame.index, weights)
+        row = _encode_plain_row(schema, frame, without)
+        if row is not None:
+            return Table(schema, *row, frame.index, weights)
     values = np.zeros((n, len(schema)))
     observed = np.zeros((n, len(schema)), dtype=bool)
     extra = [name for name in frame.columns if name not in schema]
@@ -136,7 +138,7 @@ def encode(
     faults: list[str] = []
     worst: type[SchemaError] | None = None
     for at, variable in enumerate(schema):
-        if variable.name not in frame.columns:
+        if variable.name not in frame.columns or variable.name == without:
             continue
         try:
             values[:, at], observed[:, at] = _encode_column(
@@ -150,18 +152,23 @@ def encode(
     return Table(schema, values, observed, frame.index, weights)
 
 
-def _encode_plain_row(schema: Schema, frame: pd.DataFrame) -> tuple[FloatArray, BoolArray] | None:
+def _encode_plain_row(
+    schema: Schema, frame: pd.DataFrame, without: str | None
+) -> tuple[FloatArray, BoolArray] | None:
     """One row without anything odd in it, cell by cell: pandas' columns cost more than the work.
 
     None where anything needs the full treatment (a stranger, a rounding, an error to be told).
     """
     values, observed = np.zeros((1, len(schema))), np.zeros((1, len(schema)), dtype=bool)
-    row = next(frame.itertuples(index=False, name=None))
-    for name, cell in zip(frame.columns, row, strict=True):
+    for name, cell in zip(frame.columns.tolist(), frame.iloc[0].tolist(), strict=True):
         if name not in schema:
             return None
+        if name == without:
+            continue
         at = schema.position(name)
         variable = schema.variables[at]
+        if isinstance(cell, np.generic) and cell.dtype.kind in "iufb":
+            cell = cell.item()
         if cell is None or cell is pd.NA or cell is pd.NaT or cell != cell:
             continue
         if variable.is_coded:
@@ -179,8 +186,9 @@ def _encode_plain_row(schema: Schema, frame: pd.DataFrame) -> tuple[FloatArray, 
     return values, observed
 
 
-def _check_names(frame: pd.DataFrame) -> None:
-    names = list(frame.columns)
+def check_names(frame: pd.DataFrame) -> None:
+    """Refuse column names that are not strings, or that repeat."""
+    names = frame.columns.tolist()
     odd = [name for name in names if not isinstance(name, str)]
     if odd:
         raise SchemaError(

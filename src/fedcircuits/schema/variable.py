@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
 
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema.grid import Grid
@@ -82,11 +83,14 @@ class Variable:
             raise SchemaError(
                 f"variable {self.name!r}: kind is one of {', '.join(KINDS)}, found {self.kind!r}"
             )
+        categories = tuple(canonical_category(c) for c in self.categories)
+        object.__setattr__(self, "categories", categories)
         if self.is_coded:
             if not self.categories:
                 raise SchemaError(f"variable {self.name!r}: a {self.kind} variable has categories")
             if len(set(self.categories)) < len(self.categories):  # 1 and True are one value
                 raise SchemaError(f"variable {self.name!r}: its categories repeat")
+            self._check_numbers()
             if self.kind == "binary" and len(self.categories) != 2:
                 raise SchemaError(
                     f"variable {self.name!r}: a binary variable has two categories, "
@@ -96,6 +100,31 @@ class Variable:
             raise SchemaError(
                 f"variable {self.name!r}: a domain is (lowest, highest), found {self.domain}"
             )
+
+    def _check_numbers(self) -> None:
+        """Categories that are numbers are looked up as floats, so they must differ as floats."""
+        seen: dict[float, Category] = {}
+        for category in self.categories:
+            if isinstance(category, str):
+                continue
+            shown = (
+                repr(category) if isinstance(category, float) else "an integer of over 300 digits"
+            )
+            try:
+                number = float(category)
+            except OverflowError:
+                number = np.inf
+            if not np.isfinite(number):
+                raise SchemaError(
+                    f"variable {self.name!r}: a category that is a number is finite and below "
+                    f"1.8e308, found {shown}; write it as a string"
+                )
+            if number in seen:
+                raise SchemaError(
+                    f"variable {self.name!r}: categories {seen[number]!r} and {category!r} are "
+                    "the same number in double precision; write them as strings"
+                )
+            seen[number] = category
 
     @property
     def is_coded(self) -> bool:
@@ -136,6 +165,11 @@ class Variable:
             cast = int if self.kind == "count" else float
             return tuple(cast(a) for a in self.grid.atoms)
         return None
+
+    @cached_property
+    def outcome_labels(self) -> pd.Index[Any]:
+        """The outcomes as labels of columns."""
+        return pd.Index(self.outcomes or (), name=self.name)
 
     def with_grid(self, grid: Grid | None) -> Variable:
         """The same variable on another grid."""

@@ -58,6 +58,14 @@ class LeafFamily(ABC):
         """
 
     @abstractmethod
+    def variance(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        """(L,) Var[x] of the value given that there is one, without cancellation.
+
+        A variance from raw moments would have no digit left where the mean is large (a time in
+        seconds, an identifier); 0 where there is no value, and for strings.
+        """
+
+    @abstractmethod
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         """(L, s) truth values of s states that have positive mass, or (L, 2) lowest and highest."""
 

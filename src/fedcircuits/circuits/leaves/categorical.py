@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, weighted_rows
-from fedcircuits.circuits.leaves.tables import draw_states, log_lookup, log_table, table_faults
+from fedcircuits.circuits.leaves.tables import (
+    draw_states,
+    log_lookup,
+    log_table,
+    table_faults,
+    table_moment,
+    table_variance,
+)
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
 from fedcircuits.schema.variable import Variable
@@ -50,7 +57,14 @@ class Categorical(LeafFamily):
         # Strings have no moments beyond order 0; zero keeps other columns' answers in shape.
         numbers = np.zeros(len(variable.categories))
         numbers = numbers if variable.numbers is None else variable.numbers
-        return np.asarray(params["probs"][:, : numbers.size] @ numbers**order)
+        return table_moment(params["probs"][:, : numbers.size], numbers, order)
+
+    def variance(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        del grid
+        numbers = variable.numbers
+        if numbers is None:
+            return np.zeros(params["probs"].shape[0])
+        return table_variance(params["probs"][:, : numbers.size], numbers)
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid

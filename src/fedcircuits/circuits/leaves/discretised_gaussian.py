@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.leaves.normal import log_interval_mass, log_mass_slopes
-from fedcircuits.circuits.leaves.tables import draw_states
+from fedcircuits.circuits.leaves.tables import draw_states, table_moment, table_variance
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
@@ -88,8 +88,11 @@ class DiscretisedGaussian(LeafFamily):
     ) -> FloatArray:
         del grid, variable
         levels = np.arange(params["top"][0] + 1)
-        answer: FloatArray = np.exp(self._log_masses(params)) @ levels**order
-        return answer
+        return table_moment(np.exp(self._log_masses(params)), levels, order)
+
+    def variance(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        del grid, variable
+        return table_variance(np.exp(self._log_masses(params)), np.arange(params["top"][0] + 1))
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid

@@ -11,6 +11,7 @@ from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, w
 from fedcircuits.circuits.leaves.normal import LOG_ROOT_TWO_PI, log_density
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.states import common_exponent, times_power
 from fedcircuits.schema.variable import Variable
 
 
@@ -37,8 +38,9 @@ class Gaussian(LeafFamily):
         del grid
         # In place: four passes over (L, n) and one allocation. The factor 1/2 goes into the scale.
         z = x[None, :] - params["mean"][:, None]  # (L, n)
-        z *= (np.sqrt(0.5) / params["sd"])[:, None]
-        z *= z
+        with np.errstate(over="ignore"):  # further than 1e154 sd away: log-density -inf
+            z *= (np.sqrt(0.5) / params["sd"])[:, None]
+            z *= z
         return np.subtract(-(LOG_ROOT_TWO_PI + np.log(params["sd"]))[:, None], z, out=z)
 
     def sample(
@@ -56,17 +58,19 @@ class Gaussian(LeafFamily):
     ) -> FloatArray:
         del grid, variable
         # E[(mean + sd z)^k]; odd moments of z vanish, even ones are double factorials.
-        total = np.zeros_like(params["mean"])
+        exponent = common_exponent(params["mean"], params["sd"])
+        mean, sd = np.ldexp(params["mean"], -exponent), np.ldexp(params["sd"], -exponent)
+        total = np.zeros_like(mean)
         double_factorial = 1.0
         for i in range(0, order + 1, 2):
             double_factorial *= max(i - 1, 1)
-            total += (
-                comb(order, i)
-                * params["mean"] ** (order - i)
-                * params["sd"] ** i
-                * double_factorial
-            )
-        return total
+            total += comb(order, i) * mean ** (order - i) * sd**i * double_factorial
+        return times_power(total, exponent, order)
+
+    def variance(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        del grid, variable
+        with np.errstate(over="ignore"):
+            return np.square(params["sd"])
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid

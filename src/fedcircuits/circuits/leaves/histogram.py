@@ -7,7 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, weighted_rows
-from fedcircuits.circuits.leaves.tables import draw_states, log_lookup, log_table, table_faults
+from fedcircuits.circuits.leaves.tables import (
+    draw_states,
+    log_lookup,
+    log_table,
+    table_faults,
+    table_variance,
+)
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
@@ -70,9 +76,16 @@ class Histogram(LeafFamily):
         del variable
         assert grid is not None
         per_state = grid.moments(order)  # (s,), possibly infinite in a tail
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             terms = np.where(params["masses"] > 0, params["masses"] * per_state[None, :], 0.0)
-        return np.asarray(terms.sum(axis=1))
+            # Infinite to both sides: there is no such moment, NaN.
+            return np.asarray(terms.sum(axis=1))
+
+    def variance(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        del variable
+        assert grid is not None
+        n = grid.n_states - grid.missing
+        return table_variance(params["masses"][:, :n], grid.moments(1)[:n], grid.variances()[:n])
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,15 @@ class Poisson(LeafFamily):
         del grid, variable
         # Touchard polynomials: E[x^(k+1)] = rate * sum_i C(k, i) E[x^i].
         raw = [np.ones_like(params["rate"])]
-        for k in range(order):
-            pascal = 1.0
-            total = np.zeros_like(params["rate"])
-            for i in range(k + 1):
-                total += pascal * raw[i]
-                pascal *= (k - i) / (i + 1)
-            raw.append(params["rate"] * total)
+        with np.errstate(over="ignore"):
+            for k in range(order):
+                terms = (comb(k, i) * raw[i] for i in range(k + 1))
+                raw.append(params["rate"] * np.sum(list(terms), axis=0))
         return raw[order]
+
+    def variance(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        del grid, variable
+        return params["rate"]
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedcircuits.circuits.leaves.base import Params
 from fedcircuits.schema.grid import FloatArray, IntArray
+from fedcircuits.schema.states import common_exponent, times_power
 
 SUM_TOLERANCE = 1e-9
 
@@ -56,3 +57,24 @@ def draw_states(table: FloatArray, which: IntArray, rng: np.random.Generator) ->
     # Rounding can put u on the very end; the last state of positive mass owns it.
     last = table.shape[1] - 1 - (table[:, ::-1] > 0).argmax(axis=1)  # (L,)
     return np.asarray(np.minimum(answer, last[which]), dtype=np.int64)
+
+
+def table_moment(table: FloatArray, numbers: FloatArray, order: int) -> FloatArray:
+    """(L,) E[x**order] of values (s,) with probabilities (L, s)."""
+    exponent = np.asarray(common_exponent(numbers).max(initial=0))
+    return times_power(table @ np.ldexp(numbers, -exponent) ** order, exponent, order)
+
+
+def table_variance(
+    table: FloatArray, means: FloatArray, variances: FloatArray | None = None
+) -> FloatArray:
+    """(L,) variance of mixtures (L, s) of s states, from their means and variances (s,).
+
+    A row need not sum to one: what is left out is no value. A row of zeros has variance 0.
+    """
+    total = table.sum(axis=1, keepdims=True)
+    share = np.divide(table, total, out=np.zeros_like(table), where=total > 0)  # (L, s)
+    away = means[None, :] - (share @ means)[:, None]  # (L, s)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = away**2 if variances is None else away**2 + variances
+        return np.asarray(np.where(share > 0, share * spread, 0.0).sum(axis=1))

@@ -20,6 +20,7 @@ from fedcircuits.circuits.leaves.normal import (
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.states import common_exponent, times_power
 from fedcircuits.schema.variable import Variable
 
 
@@ -35,8 +36,8 @@ _NODES, _NODE_WEIGHTS = roots_legendre(160)
 _NEGLIGIBLE = 80.0  # nats below the mode
 
 
-def _quadrature(params: Params) -> tuple[FloatArray, FloatArray]:
-    """(L, q) nodes in the interval and (L, q) weights that sum to one: sum w f(x) = E[f(x)].
+def _quadrature(params: Params) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(L, 1) mode, (L, q) nodes from there and (L, q) weights: sum w f(mode + node) = E[f(x)].
 
     Gauss-Legendre between the points where the density is negligible against its mode.
     """
@@ -45,11 +46,11 @@ def _quadrature(params: Params) -> tuple[FloatArray, FloatArray]:
     z = np.abs(mode - mean) / sd
     # The density falls by d nats at t standard deviations from the mode: z t + t^2 / 2 = d.
     reach = sd * 2 * _NEGLIGIBLE / (z + np.sqrt(z**2 + 2 * _NEGLIGIBLE))
-    start, end = np.maximum(low, mode - reach), np.minimum(high, mode + reach)
-    x = start + (end - start) * 0.5 * (1 + _NODES)
-    fall = 0.5 * ((x - mode) / sd) * ((x - mean) / sd + (mode - mean) / sd)
+    start, end = np.maximum(low - mode, -reach), np.minimum(high - mode, reach)
+    offset = start + (end - start) * 0.5 * (1 + _NODES)
+    fall = 0.5 * (offset / sd) * (offset / sd + 2 * (mode - mean) / sd)
     weight = _NODE_WEIGHTS * np.exp(-fall)
-    return x, weight / weight.sum(axis=1, keepdims=True)
+    return mode, offset, weight / weight.sum(axis=1, keepdims=True)
 
 
 class TruncatedGaussian(LeafFamily):
@@ -105,8 +106,18 @@ class TruncatedGaussian(LeafFamily):
         del grid, variable
         # By quadrature, exact to rounding: the closed recursion subtracts large numbers where the
         # mean is far outside the interval, or the interval short against sd.
-        x, weight = _quadrature(params)
-        return np.asarray((weight * x**order).sum(axis=1))
+        mode, offset, weight = _quadrature(params)
+        x = mode + offset
+        exponent = common_exponent(*x.T)  # (L,)
+        powers = np.ldexp(x, -exponent[:, None]) ** order
+        return times_power((weight * powers).sum(axis=1), exponent, order)
+
+    def variance(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        del grid, variable
+        _, offset, weight = _quadrature(params)
+        away = offset - (weight * offset).sum(axis=1, keepdims=True)
+        with np.errstate(over="ignore"):
+            return np.asarray((weight * away**2).sum(axis=1))
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid

@@ -9,6 +9,7 @@ import numpy as np
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.states import uniform_moment, uniform_variance
 from fedcircuits.schema.variable import Variable
 
 
@@ -52,9 +53,11 @@ class Uniform(LeafFamily):
         self, params: Params, grid: Grid | None, variable: Variable, order: int
     ) -> FloatArray:
         del grid, variable
-        low, high = params["low"], params["high"]
-        powers = [low**i * high ** (order - i) for i in range(order + 1)]
-        return np.asarray(np.mean(powers, axis=0))
+        return uniform_moment(params["low"], params["high"], order)
+
+    def variance(self, params: Params, grid: Grid | None, variable: Variable) -> FloatArray:
+        del grid, variable
+        return uniform_variance(params["low"], params["high"])
 
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedcircuits.circuits.passes import LOWEST
 from fedcircuits.circuits.plan import Plan, Products
 from fedcircuits.circuits.queries.likelihood import node_log_probs
-from fedcircuits.circuits.queries.moments import leaf_moments
+from fedcircuits.circuits.queries.moments import leaf_spreads
 from fedcircuits.density import powers
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray
@@ -28,12 +29,10 @@ def covariance(circuit: Circuit, evidence: Table, columns: list[int]) -> FloatAr
     d = len(columns)
     place = {column: at for at, column in enumerate(columns)}
     log_prob = node_log_probs(circuit, evidence)[:, 0]
-    with np.errstate(invalid="ignore"):  # no value at all: nothing to centre
-        ratio = circuit.moment_table(evidence, 1)[0] / circuit.moment_table(evidence, 0)[0]
-    centre = np.nan_to_num(ratio[columns])  # (d,)
+    centre = circuit.mean_table(evidence)[0, columns]  # (d,)
     mean = np.zeros((circuit.n_nodes, d))
     cross = np.zeros((circuit.n_nodes, d, d))
-    there, first, second = (leaf_moments(circuit, order) for order in range(3))
+    there, leaf_mean, leaf_variance = leaf_spreads(circuit)
     for group in circuit.groups:
         at = place.get(group.column)
         if at is None:
@@ -44,9 +43,9 @@ def covariance(circuit: Circuit, evidence: Table, columns: list[int]) -> FloatAr
             mean[group.nodes, at] = own - mid
             cross[group.nodes, at, at] = (own - mid) ** 2
         else:
-            m1, m2, p = first[group.nodes], second[group.nodes], there[group.nodes]
-            mean[group.nodes, at] = m1 - mid * p
-            cross[group.nodes, at, at] = m2 - 2 * mid * m1 + mid**2 * p
+            away, p = leaf_mean[group.nodes] - mid, there[group.nodes]
+            mean[group.nodes, at] = p * away
+            cross[group.nodes, at, at] = p * (leaf_variance[group.nodes] + away**2)
     return carry_up(circuit.plan, log_prob, mean, cross)
 
 
@@ -71,9 +70,9 @@ def carry_up(plan: Plan, log_prob: FloatArray, mean: FloatArray, cross: FloatArr
         k, r = step.log_weights.shape
         children = np.broadcast_to(step.children, (k, r))
         level = log_prob[step.nodes]
-        with np.errstate(invalid="ignore"):
-            share = np.exp(step.log_weights + log_prob[children] - level[:, None])  # (k, r)
-        share[np.isneginf(level)] = 0.0
+        share = np.exp(step.log_weights + log_prob[children] - np.maximum(level, LOWEST)[:, None])
+        total = share.sum(axis=1, keepdims=True)  # one, but for rounding
+        share = np.divide(share, total, out=np.zeros_like(share), where=total > 0)  # (k, r)
         mean[step.nodes] = np.einsum("kr,krd->kd", share, mean[children])
         cross[step.nodes] = np.einsum("kr,krde->kde", share, cross[children])
     # The centre is the mean itself, up to rounding; the correction keeps the last digits.

@@ -1,4 +1,4 @@
-"""E[x_j**order | evidence of the row] of all variables at once: one pass up, one down."""
+"""Moments and variances of all variables at once, given each row: one pass up, one down."""
 
 from __future__ import annotations
 
@@ -22,29 +22,61 @@ def moments(circuit: Circuit, table: Table, order: int) -> FloatArray:
     of_leaf = leaf_moments(circuit, order)
     for part, rows in chunked(circuit, table):
         flows = leaf_flows(circuit, rows)  # (n_leaves, n)
-        expected = np.zeros((len(rows), len(circuit.schema)))
-        total = np.zeros_like(expected)
-        for group in circuit.groups:
-            expected[:, group.column] += _mean_over(of_leaf[group.nodes], flows[group.nodes])
-            total[:, group.column] += flows[group.nodes].sum(axis=0)
-        # One, but for rounding: far from all data log p has no digits left for a weight.
-        expected = np.divide(expected, total, out=expected, where=total > 0)
         for at, variable in enumerate(circuit.schema):
+            flow = flows[circuit.leaves_over(at)]  # (L, n)
+            answer[part, at] = mean_over(of_leaf[circuit.leaves_over(at), None], flow)
             seen = rows.observed[:, at]
             own = powers(variable, rows.values[seen, at], order)
-            expected[seen, at] = own
-        answer[part] = expected
+            answer[part, at][seen] = own
     return answer
 
 
-def _mean_over(of_leaf: FloatArray, flows: FloatArray) -> FloatArray:
-    """(n,) moments (L,) weighted with flows (L, n); an infinite one counts only where it flows."""
-    finite = np.isfinite(of_leaf)
-    answer = np.asarray(np.where(finite, of_leaf, 0.0) @ flows)
-    for leaf in np.flatnonzero(~finite):
-        with np.errstate(invalid="ignore"):  # infinite to both sides: there is no such moment
-            answer = np.where(flows[leaf] > 0, answer + of_leaf[leaf], answer)
+def variances(circuit: Circuit, table: Table) -> FloatArray:
+    """(n, D) conditional variances of the value given that there is one, 0 of an observed cell.
+
+    By the law of total variance, so that a large mean costs no digits; NaN where there cannot be
+    a value.
+    """
+    answer = np.empty((len(table), len(circuit.schema)))
+    there, mean, variance = leaf_spreads(circuit)
+    for part, rows in chunked(circuit, table):
+        flows = leaf_flows(circuit, rows)  # (n_leaves, n)
+        for at, variable in enumerate(circuit.schema):
+            mine = circuit.leaves_over(at)
+            found = total_variance(
+                there[mine, None] * flows[mine], mean[mine, None], variance[mine, None]
+            )
+            seen = rows.observed[:, at]
+            has_value = powers(variable, rows.values[seen, at], 0) > 0
+            found[seen] = np.where(has_value, 0.0, np.nan)
+            answer[part, at] = found
     return answer
+
+
+def mean_over(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """(n,) mean of values (L, n) or (L, 1) with weights (L, n); 0 where no weight is positive.
+
+    An infinite value counts only where it has weight; infinite to both sides gives NaN.
+    """
+    total = weights.sum(axis=0)  # one, but for rounding: far from all data log p has few digits
+    finite = np.isfinite(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if values.shape[1] == 1 and finite.all():
+            answer = values[:, 0] @ weights
+        else:
+            answer = np.where(weights > 0, values * weights, 0.0).sum(axis=0)
+        return np.asarray(np.divide(answer, total, out=np.zeros_like(total), where=total > 0))
+
+
+def total_variance(weights: FloatArray, means: FloatArray, variances: FloatArray) -> FloatArray:
+    """(n,) variance of mixtures with weights (L, n) of parts with means and variances (L, 1 or n).
+
+    NaN where no weight is positive.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        away = means - mean_over(means, weights)  # (L, n)
+        answer = mean_over(away * away + variances, weights)
+    return np.where(weights.sum(axis=0) > 0, answer, np.nan)
 
 
 def leaf_moments(circuit: Circuit, order: int) -> FloatArray:
@@ -55,3 +87,14 @@ def leaf_moments(circuit: Circuit, order: int) -> FloatArray:
             for g in circuit.groups
         ]
     )
+
+
+def leaf_spreads(circuit: Circuit) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(n_leaves,) of every leaf: the probability of a value, its mean and its variance."""
+    there, first = leaf_moments(circuit, 0), leaf_moments(circuit, 1)
+    mean = np.divide(first, there, out=np.zeros_like(first), where=there > 0)
+    variance = [
+        g.family.variance(g.params, g.grid, circuit.schema.variables[g.column])
+        for g in circuit.groups
+    ]
+    return there, mean, np.concatenate(variance)

@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 
 
 def sample(circuit: Circuit, table: Table, rng: np.random.Generator) -> FloatArray:
-    """(n, D) the rows with missing cells drawn from the conditional given the observed ones."""
-    answer = table.values.copy()
+    """(n, D) the rows with missing cells drawn from the conditional given the observed ones.
+
+    Trees are drawn chunk by chunk, values of one family for all rows at once: the sample of a seed
+    does not depend on the size of a chunk.
+    """
+    leaf_of = np.empty(table.values.shape, dtype=np.int32)  # (n, D) each row's leaf of each column
     for part, rows in chunked(circuit, table):
-        answer[part] = _sample_chunk(circuit, rows, rng)
-    return answer
-
-
-def _sample_chunk(circuit: Circuit, rows: Table, rng: np.random.Generator) -> FloatArray:
-    leaves, leaf_rows = walk(circuit.plan, node_log_probs(circuit, rows), at_random(rng))
-    answer = rows.values.copy()
+        choose = at_random(circuit.choice_slots, len(rows), rng)
+        leaves, leaf_rows = walk(circuit.plan, node_log_probs(circuit, rows), choose)
+        leaf_of[part.start + leaf_rows, circuit.leaf_column[leaves]] = leaves
+    answer = table.values.copy()
     for group in circuit.groups:
-        mine = (leaves >= group.first) & (leaves < group.first + group.size)
-        mine &= ~rows.observed[leaf_rows, group.column]
+        which = leaf_of[:, group.column].astype(np.int64) - group.first
+        mine = (which >= 0) & (which < group.size) & ~table.observed[:, group.column]
         if mine.any():
-            drawn = group.family.sample(group.params, group.grid, leaves[mine] - group.first, rng)
-            answer[leaf_rows[mine], group.column] = drawn
+            drawn = group.family.sample(group.params, group.grid, which[mine], rng)
+            answer[mine, group.column] = drawn
     return answer

@@ -8,27 +8,67 @@ import numpy as np
 
 from fedcircuits.circuits.passes import LOWEST
 from fedcircuits.circuits.plan import DenseSums, Plan, Products, Sums
+from fedcircuits.circuits.structure import Structure, ranges
 from fedcircuits.schema.grid import FloatArray, IntArray
 
-# Given log-scores (p, r) of the children of p visited sums, the index of the chosen child (p,).
-Choose = Callable[[FloatArray], IntArray]
+# Given log-scores (p, r) of the children of p visited sums, and the sums (p,) and rows (p,)
+# visited, the index of the chosen child (p,).
+Choose = Callable[[FloatArray, IntArray, IntArray], IntArray]
 PAIRS_PER_BLOCK = 2**22
 
 
-def at_random(rng: np.random.Generator) -> Choose:
-    """Choose by inversion on the children's posterior weights."""
+def at_random(slots: IntArray, n_rows: int, rng: np.random.Generator) -> Choose:
+    """Choose by inversion on the children's posterior weights.
 
-    def choose(scores: FloatArray) -> IntArray:
+    Every row takes the same number of uniform numbers from the generator, whatever it visits, so
+    a sample does not depend on how the rows were cut into chunks.
+
+    Args:
+        slots: (n_nodes,) which of a row's numbers each sum uses (see `choice_slots`).
+        n_rows: how many rows are to be walked.
+        rng: where the numbers come from.
+    """
+    uniform = rng.random((n_rows, int(slots.max()) + 1))
+
+    def choose(scores: FloatArray, sums: IntArray, rows: IntArray) -> IntArray:
         weights = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), LOWEST))  # (p, r)
         cumulative = np.cumsum(weights, axis=1)
-        u = rng.random(scores.shape[0]) * cumulative[:, -1]
+        u = uniform[rows, slots[sums]] * cumulative[:, -1]
         return np.asarray(np.minimum((cumulative <= u[:, None]).sum(axis=1), scores.shape[1] - 1))
 
     return choose
 
 
-def likeliest(scores: FloatArray) -> IntArray:
+def choice_slots(structure: Structure, leaf_column: IntArray) -> IntArray:
+    """(n_nodes,) a number for each sum such that no two sums of one induced tree share it.
+
+    Two nodes of a tree either have disjoint scopes, and so different lowest columns, or lie above
+    each other, and so have different numbers of sums below them. Leaves and products have -1.
+
+    Args:
+        structure: of the circuit.
+        leaf_column: (n_leaves,) the lowest column of each leaf.
+    """
+    lowest = np.zeros(structure.n_nodes, dtype=np.int64)
+    lowest[: structure.n_leaves] = leaf_column
+    height = np.zeros(structure.n_nodes, dtype=np.int64)  # sums on the way down, the node included
+    for inner in structure.inner_by_level():
+        spans = structure.arity[inner]
+        below = structure.child[ranges(structure.first_edge[inner], spans)]
+        starts = np.cumsum(spans) - spans
+        nodes = structure.n_leaves + inner
+        lowest[nodes] = np.minimum.reduceat(lowest[below], starts)
+        height[nodes] = np.maximum.reduceat(height[below], starts) + structure.is_sum[inner]
+    sums = structure.n_leaves + np.flatnonzero(structure.is_sum)
+    slots = np.full(structure.n_nodes, -1, dtype=np.int64)
+    key = height[sums] * (int(lowest.max()) + 1) + lowest[sums]
+    slots[sums] = np.unique(key, return_inverse=True)[1].reshape(-1)
+    return slots
+
+
+def likeliest(scores: FloatArray, sums: IntArray, rows: IntArray) -> IntArray:
     """Choose the child of highest score."""
+    del sums, rows
     return np.asarray(scores.argmax(axis=1))
 
 
@@ -96,5 +136,7 @@ def _chosen(
             else step.children[which[part]]
         )  # (p, r)
         scores = step.log_weights[which[part]] + values[children, rows[part][:, None]]
-        answer[part] = np.take_along_axis(children, choose(scores)[:, None], axis=1)[:, 0]
+        answer[part] = np.take_along_axis(
+            children, choose(scores, step.nodes[which[part]], rows[part])[:, None], axis=1
+        )[:, 0]
     return answer
