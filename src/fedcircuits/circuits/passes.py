@@ -82,12 +82,17 @@ def _add_children(values: FloatArray, step: Products) -> None:
         for node, children in zip(step.nodes, step.children, strict=True):
             values[node] = values[children].sum(axis=0)
         return
-    total = (
-        values[step.slots[0]].copy() if isinstance(step.slots[0], slice) else values[step.slots[0]]
-    )
+    total = _rows(values, step.slots[0])
+    if isinstance(step.slots[0], slice):
+        total = total.copy()
     for slot in step.slots[1:]:
-        total += values[slot]
+        total += _rows(values, slot)
     values[step.out] = total
+
+
+def _rows(values: FloatArray, slot: Index) -> FloatArray:
+    """Rows of the values: a view of a slice, else a gather (`take` is a third faster there)."""
+    return values[slot] if isinstance(slot, slice) else values.take(slot, axis=0, mode="clip")
 
 
 def _sums(values: FloatArray, step: Sums) -> None:
@@ -99,16 +104,21 @@ def _sums(values: FloatArray, step: Sums) -> None:
             terms = values[children] + log_weight[:, None]  # (r, n)
             values[node] = log_sum_exp(terms)
         return
-    terms = [values[slot] + step.log_weights[:, i, None] for i, slot in enumerate(step.slots)]
-    top = terms[0].copy()  # (k, n)
-    for term in terms[1:]:
+    terms = [
+        _rows(values, slot) + step.log_weights[:, i, None] for i, slot in enumerate(step.slots)
+    ]
+    top = np.maximum(terms[0], terms[1]) if r > 1 else terms[0].copy()  # (k, n)
+    for term in terms[2:]:
         np.maximum(top, term, out=top)
-    np.maximum(top, LOWEST, out=top)
-    total = np.zeros_like(top)
-    for term in terms:
+    if top.min() == -np.inf:
+        np.maximum(top, LOWEST, out=top)
+    terms[0] -= top
+    total = np.exp(terms[0], out=terms[0])
+    for term in terms[1:]:
         term -= top
         total += np.exp(term, out=term)
-    values[step.out] = np.log(total, out=total) + top
+    np.log(total, out=total)
+    values[step.out] = np.add(total, top, out=total)
 
 
 def log_sum_exp(terms: FloatArray) -> FloatArray:
