@@ -335,9 +335,9 @@ class TestReport:
 
     def test_progress_is_told_and_ends_with_none_waiting(self, rng):
         calls = []
-        learn(frame(rng), progress=lambda done, waiting: calls.append((done, waiting)))
-        assert [done for done, _ in calls] == list(range(1, len(calls) + 1))
-        assert calls[-1][1] == 0
+        learn(frame(rng), progress=lambda fraction, text: calls.append((fraction, text)))
+        assert all(0 < fraction <= 1 for fraction, _ in calls)
+        assert calls[-1] == (1.0, f"{len(calls)} slices done, 0 waiting")
 
     def test_is_a_learner(self):
         assert isinstance(LearnSPN(), Learner)

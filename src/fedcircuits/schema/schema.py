@@ -139,7 +139,11 @@ class Schema:
         weights: FloatArray | None = None,
         without: str | None = None,
     ) -> Table:
-        """Rows as a table (see `fedcircuits.schema.table.encode`)."""
+        """Rows as a table (see `fedcircuits.schema.table.encode`); images are rows of pixels."""
+        from fedcircuits.schema import images  # they build on schemas
+
+        if images.is_images(data):
+            return images.encode_images(self, data)  # type: ignore[arg-type]
         return encode(
             self,
             read(data, names),

@@ -1,0 +1,201 @@
+"""The downward pass: expected counts for EM, written out rather than taken from a gradient tape.
+
+The flow of a node is the posterior probability that the node takes part in explaining a row. Flows
+are conserved: what arrives at a sum leaves through its edges, so counts of a sum's edges add up to
+the flow the sum received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from . import inner
+from .forward import class_mixture, leaf_values, root_group, upward
+from .leaves import Gaussian, Stats
+from .network import Network, Parameters
+
+
+@dataclass(eq=False)
+class Counts:
+    """Expected counts of a batch or of several; everything an M-step needs.
+
+    Attributes:
+        weights: Edge flows of inner sums, shaped like the weights.
+        root: Edge flows of the roots, shaped like the root weights.
+        prior: Flows of the classes, (classes,).
+        leaves: Statistics of every leaf block.
+        log_likelihood: Sum over rows, a float64 scalar.
+        n_rows: Rows counted, by weight; rows of probability zero send no flow and do not count.
+    """
+
+    weights: Tensor
+    root: Tensor
+    prior: Tensor
+    leaves: list[Stats]
+    log_likelihood: Tensor
+    n_rows: Tensor
+
+    def add_(self, other: Counts) -> Counts:
+        """Adds another batch's counts, in place."""
+        self.weights += other.weights
+        self.root += other.root
+        self.prior += other.prior
+        for mine, theirs in zip(self.leaves, other.leaves, strict=True):
+            for name in mine:
+                mine[name] += theirs[name]
+        self.log_likelihood = self.log_likelihood + other.log_likelihood
+        self.n_rows = self.n_rows + other.n_rows
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Downward:
+    """Result of the downward pass over the sums.
+
+    Attributes:
+        weights: Edge flows, shaped like the weights.
+        root: Edge flows of the roots.
+        classes: Class posteriors of each row, (batch, classes).
+        leaf_flow: Flows into the leaf regions, (leaf regions, batch, K).
+        log_likelihood: Per row, (batch,).
+    """
+
+    weights: Tensor
+    root: Tensor
+    classes: Tensor
+    leaf_flow: Tensor
+    log_likelihood: Tensor
+
+
+def class_flow(root: Tensor, prior: Tensor, labels: Tensor | None, total: Tensor) -> Tensor:
+    """Class posteriors (batch, classes); zero for rows of probability zero."""
+    possible = torch.isfinite(total).unsqueeze(1)
+    safe = torch.where(possible, total.unsqueeze(1), torch.zeros_like(total).unsqueeze(1))
+    share = torch.where(possible, torch.exp(root + torch.log(prior) - safe), torch.zeros_like(root))
+    if labels is None:
+        return share
+    mine = torch.arange(root.shape[1], device=root.device) == labels.unsqueeze(1)
+    return torch.where(mine | (labels < 0).unsqueeze(1), share, torch.zeros_like(share))
+
+
+def downward(
+    network: Network,
+    params: Parameters,
+    values: Tensor,
+    root: Tensor,
+    labels: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> Downward:
+    """Sends each row's unit of flow from the roots to the leaves.
+
+    Args:
+        network: The network.
+        params: Its parameters.
+        values: Log-values of the upward pass, (regions + 1, batch, K).
+        root: Log-values of the roots, (batch, classes).
+        labels: Classes, -1 where unknown, (batch,); None for all unknown.
+        weights: How often each row counts, (batch,); None for once.
+
+    Returns:
+        Edge counts and leaf flows.
+    """
+    layout = network.layout
+    total = class_mixture(root, params.prior, labels)
+    classes = class_flow(root, params.prior, labels, total)
+    if weights is not None:
+        classes = classes * weights.to(classes.dtype).unsqueeze(1)
+    flow = torch.zeros_like(values)
+    step: Callable[..., None] = inner.cp_flows
+    if network.layer == "tucker":
+        step = partial(inner.tucker_flows, scaled=inner.Scaled.of(values))
+    root_counts = torch.empty_like(params.root)
+    step(
+        values,
+        root.unsqueeze(0),
+        classes.unsqueeze(0),
+        params.root,
+        network.index("root_children", values.device),
+        root_group(network),
+        flow,
+        root_counts,
+    )
+    children = network.index("children", values.device)
+    counts = torch.empty_like(params.weights)
+    for group in reversed(layout.groups):
+        first, last = group.partitions
+        here = slice(*group.regions)
+        step(
+            values,
+            values[here],
+            flow[here],
+            params.weights[first:last],
+            children[first:last],
+            group,
+            flow,
+            counts[first:last],
+        )
+    return Downward(counts, root_counts, classes, flow[: layout.n_leaves], total)
+
+
+def leaf_statistics(
+    network: Network, params: Parameters, x: Tensor, observed: Tensor | None, leaf_flow: Tensor
+) -> list[Stats]:
+    """Statistics of every leaf block; a missing value sends its leaf no flow."""
+    found = []
+    for number, block in enumerate(network.blocks):
+        variables = network.index(f"block{number}.variables", x.device)
+        values = x.T.index_select(0, variables)  # (S, B)
+        flow, family = leaf_flow, block.family
+        uniform = network.layout.slots_per_leaf
+        if observed is None and uniform and len(network.blocks) == 1 and type(family) is Gaussian:
+            own = params.leaves[number]
+            return [family.region_statistics(own, values, leaf_flow, uniform)]
+        if network.layout.slots_per_leaf != 1 or len(network.blocks) > 1:
+            regions = network.index(f"block{number}.regions", x.device)
+            flow = leaf_flow.index_select(0, regions)  # (S, B, K)
+        if observed is not None:
+            known = observed.T.index_select(0, variables).unsqueeze(2)
+            flow = torch.where(known, flow, torch.zeros_like(flow))
+        found.append(family.statistics(params.leaves[number], values, flow))
+    return found
+
+
+def expected_counts(
+    network: Network,
+    params: Parameters,
+    x: Tensor,
+    observed: Tensor | None = None,
+    labels: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> Counts:
+    """E-step of one batch.
+
+    Args:
+        network: The network.
+        params: Its parameters.
+        x: Rows, (batch, variables).
+        observed: Where values are known; None for everywhere.
+        labels: Classes, -1 where unknown; None for all unknown.
+        weights: How often each row counts, (batch,); None for once.
+
+    Returns:
+        The batch's expected counts.
+    """
+    values, root = upward(network, params, leaf_values(network, params, x, observed))
+    result = downward(network, params, values, root, labels, weights)
+    each = result.log_likelihood.double()
+    if weights is not None:
+        each = torch.where(weights > 0, each * weights.double(), torch.zeros_like(each))
+    return Counts(
+        result.weights,
+        result.root,
+        result.classes.sum(0),
+        leaf_statistics(network, params, x, observed, result.leaf_flow),
+        each.sum(),
+        result.classes.sum(),
+    )

@@ -1,0 +1,254 @@
+"""EiNet: the learner that turns a table, images among them, into an `EiNetDensity`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedcircuits.errors import LearningError
+from fedcircuits.fit_report import FitReport
+from fedcircuits.schema import Table
+from fedcircuits.schema.images import pixel_places
+
+from .checkpoint import State
+from .chow_liu import hidden_chow_liu_tree
+from .columns import Column, column_of, encode, is_level
+from .layout import lay_out
+from .leaves import Bernoulli, Binomial, Categorical, DiscretisedGaussian, Family, Gaussian
+from .model import EiNetDensity
+from .network import LayerKind, initial_parameters, make_network
+from .poon_domingos import poon_domingos
+from .random_trees import random_trees
+from .regions import Partition, RegionGraph
+from .rows import Rows
+from .train import Schedule, train
+
+Structure = Literal["hclt", "poon-domingos", "random-trees"]
+Leaf = Literal["categorical", "discretised-gaussian", "binomial", "gaussian"]
+# Rows the start is taken from; more would not change it.
+START_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class EiNet:
+    """Tensorised circuits trained by EM, on the CPU or a GPU.
+
+    Attributes:
+        structure: "hclt" (a hidden tree learned from data), "poon-domingos" (rectangles of an
+            image) or "random-trees".
+        layer: "cp" or "tucker".
+        width: Nodes per region; None chooses 32 on a CPU and 128 on a GPU.
+        leaf: Leaves of pixels: "categorical", "discretised-gaussian" or "binomial"; "gaussian"
+            also gives continuous columns Gaussian leaves instead of histograms.
+        label: Variable whose outcomes get a root each.
+        pieces: Cells per side of a Poon-Domingos grid.
+        depth: Halvings of a random tree.
+        repetitions: Random trees.
+        epochs: Passes over the rows.
+        batch: Rows per batch.
+        step: First step size of online EM; it falls to `last_step`.
+        last_step: Last step size.
+        frequency: Batches between updates; 0 is full-batch EM.
+        by_mass: Stepwise EM on averaged counts (see `em`).
+        pseudo_count: Rows' worth of uniform flow added to every sum.
+        leaf_count: Rows' worth of the column's marginal added to every discrete leaf.
+        blur: Levels that counts of categorical pixels are blurred by.
+        min_variance: Lower bound of Gaussian variances (pixels: on the scale 0..1; columns: of
+            the standardised value).
+        max_variance: Upper bound, for pixels; columns have 100.
+        device: "auto", "cpu", "cuda", ...
+        precision: Inputs of matrix products on CUDA: "float32", "tf32", "bf16"; "float64" keeps
+            everything in double precision and uses no kernels.
+        checkpoint: File to write after every epoch, and to go on from if it exists.
+        progress: Called with the fraction done and a few words.
+    """
+
+    structure: Structure = "hclt"
+    layer: LayerKind = "cp"
+    width: int | None = None
+    leaf: Leaf = "categorical"
+    label: str | None = None
+    pieces: int | tuple[int, int] = 8
+    depth: int = 4
+    repetitions: int = 10
+    epochs: int = 8
+    batch: int = 200
+    step: float = 0.3
+    last_step: float = 0.02
+    frequency: int = 1
+    by_mass: bool = True
+    pseudo_count: float = 1.0
+    leaf_count: float = 5.0
+    blur: float = 0.0
+    min_variance: float = 1e-3
+    max_variance: float = 0.25
+    device: str = "auto"
+    precision: str = "tf32"
+    checkpoint: Path | None = None
+    progress: Callable[[float, str], None] | None = None
+
+    def fit(self, table: Table, rng: np.random.Generator) -> EiNetDensity:
+        """Learns a density of the table's variables.
+
+        Args:
+            table: Rows; cells that are not observed are marginalised.
+            rng: Source of all randomness.
+
+        Returns:
+            The density, on the device it was learned on.
+        """
+        began = time.perf_counter()
+        if not len(table):
+            raise LearningError("EiNet: cannot learn from a table without rows")
+        device = torch.device(self._device())
+        table = replace(table, schema=self._with_grids(table))
+        names = [name for name in table.schema.names if name != self.label]
+        if not names:
+            raise LearningError(f"EiNet: there is no column besides the label {self.label!r}")
+        inner = table.columns(names)
+        columns = tuple(
+            column_of(variable, inner.values[inner.observed[:, at], at], self.leaf == "gaussian")
+            for at, variable in enumerate(inner.schema)
+        )
+        x, observed, gain = encode(inner.schema, columns, inner)
+        if not np.isfinite(gain).all():
+            raise LearningError("EiNet: a value lies outside every state of its variable's grid")
+        labels, n_classes = self._labels(table)
+        everything = bool(observed.all())
+        seed = int(rng.integers(2**31))
+        graph = self._graph(inner, x, observed, rng, device)
+        families = [self._family(column) for column in columns]
+        width = self.width if self.width is not None else (32 if device.type == "cpu" else 128)
+        network = make_network(lay_out(graph), families, width, self.layer, n_classes)
+        dtype = torch.float64 if self.precision == "float64" else torch.float32
+        some = np.sort(rng.permutation(len(x))[:START_ROWS])
+        start = initial_parameters(
+            network,
+            torch.as_tensor(x[some], device=device),
+            torch.as_tensor(observed[some], device=device),
+            torch.Generator().manual_seed(seed),
+            dtype,
+        )
+        weights = None if table.weights is None else np.asarray(table.weights, dtype=np.float64)
+        rows = Rows(x, None if everything else observed, labels, weights)
+        schedule = Schedule(
+            self.epochs, self.batch, self.step, self.last_step, self.frequency, self.pseudo_count,
+            self.by_mass, "tf32" if dtype == torch.float64 else self.precision,
+        )  # fmt: skip
+        state = train(network, start, rows, schedule, seed, self.checkpoint, self._report)
+        report = FitReport(
+            "einet",
+            time.perf_counter() - began,
+            {"width": width, "structure": self.structure, "layer": self.layer, "leaf": self.leaf,
+             "regions": len(graph.scopes), "device": device.type, **asdict(schedule)},
+            state.history,
+        )  # fmt: skip
+        return EiNetDensity(
+            table.schema, network, state.params, columns, self.label, report, max(64, self.batch)
+        )
+
+    def _report(self, state: State) -> None:
+        if self.progress is not None:
+            self.progress(
+                state.epoch / self.epochs,
+                f"epoch {state.epoch}: {state.history[-1]:.3f} nats per row",
+            )
+
+    def _device(self) -> str:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def _with_grids(self, table: Table) -> Any:
+        """The schema with grids for the columns whose leaves need one."""
+        needed = [
+            v.name
+            for v in table.schema
+            if not v.is_coded
+            and not is_level(v)
+            and not (self.leaf == "gaussian" and v.kind == "continuous" and not v.missing_state)
+        ]
+        if not needed or table.agreed:
+            return table.schema
+        made = table.columns(needed)
+        return table.schema.with_variables(list(made.schema.with_grids(made)))
+
+    def _labels(self, table: Table) -> tuple[NDArray[np.int64] | None, int]:
+        if self.label is None:
+            return None, 1
+        at = table.schema.position(self.label)
+        variable = table.schema.variables[at]
+        if not variable.is_coded:
+            raise LearningError(
+                f"the label {self.label!r} must be categorical or binary, found {variable.kind}"
+            )
+        codes = np.where(table.observed[:, at], table.values[:, at], -1)
+        return codes.astype(np.int64), variable.n_codes
+
+    def _family(self, column: Column) -> Family:
+        if column.kind == "scaled":
+            return Gaussian(self.min_variance, 100.0)
+        if column.kind == "level" and self.leaf == "discretised-gaussian":
+            return DiscretisedGaussian(
+                self.min_variance, self.max_variance, n_levels=column.n_values
+            )
+        if column.kind == "level" and self.leaf == "binomial":
+            return Binomial(column.n_values - 1, self.leaf_count)
+        if column.kind == "code" and column.n_values == 2:
+            return Bernoulli(pseudo_count=self.leaf_count)
+        blur = self.blur if column.kind == "level" else 0.0
+        return Categorical(column.n_values, self.leaf_count, blur)
+
+    def _graph(
+        self,
+        inner: Table,
+        x: NDArray[np.generic],
+        observed: NDArray[np.bool_],
+        rng: np.random.Generator,
+        device: torch.device,
+    ) -> RegionGraph:
+        if self.structure == "random-trees":
+            return random_trees(len(inner.schema), self.depth, self.repetitions, rng)
+        if self.structure == "poon-domingos":
+            return self._rectangles(inner)
+        if self.structure != "hclt":
+            raise LearningError(
+                f"EiNet: structure {self.structure!r}; expected 'hclt', 'poon-domingos' or "
+                "'random-trees'"
+            )
+        numbers = np.where(observed, x, np.nan).astype(np.float32)
+        return hidden_chow_liu_tree(numbers, device=str(device))
+
+    def _rectangles(self, inner: Table) -> RegionGraph:
+        """The Poon-Domingos structure of the pixels, wherever in the table they stand."""
+        places = pixel_places(inner.schema)
+        if places is None:
+            raise LearningError(
+                "EiNet: 'poon-domingos' needs images, variables named pixel_ROW_COLUMN[_CHANNEL]"
+            )
+        rows = {row: at for at, row in enumerate(sorted({p[0] for p in places}))}
+        columns = {column: at for at, column in enumerate(sorted({p[1] for p in places}))}
+        channels = {name: at for at, name in enumerate(sorted({p[2] for p in places}))}
+        if len(places) != len(rows) * len(columns) * len(channels):
+            raise LearningError(
+                f"EiNet: {len(places)} pixels do not fill a rectangle of {len(rows)} x "
+                f"{len(columns)} x {len(channels)}; use structure='hclt'"
+            )
+        tall, wide = (self.pieces, self.pieces) if isinstance(self.pieces, int) else self.pieces
+        graph = poon_domingos(
+            len(rows), len(columns), (min(tall, len(rows)), min(wide, len(columns))), len(channels)
+        )
+        of_grid = {
+            (rows[r] * len(columns) + columns[c]) * len(channels) + channels[k]: at
+            for at, (r, c, k) in enumerate(places)
+        }
+        scopes = tuple(tuple(sorted(of_grid[v] for v in scope)) for scope in graph.scopes)
+        partitions = tuple(Partition(p.region, p.children) for p in graph.partitions)
+        return RegionGraph(graph.n_variables, scopes, partitions, graph.root, graph.kind)

@@ -1,0 +1,119 @@
+"""Categorical leaves: one probability for each code."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .base import Family, Params, Stats, pick_rows
+
+
+@dataclass(frozen=True)
+class Categorical(Family):
+    """Free probabilities of codes 0 .. n_categories - 1, kept as (S, categories, K).
+
+    Attributes:
+        n_categories: Number of codes.
+        pseudo_count: Rows added to every distribution, spread as the slot's marginal in the data
+            (parameter "prior"); 0 gives plain EM.
+        blur: Standard deviation, in levels, of a Gaussian that counts are blurred with, for
+            photographs whose neighbouring levels are alike; 0 gives plain EM.
+    """
+
+    n_categories: int
+    pseudo_count: float = 0.0
+    blur: float = 0.0
+    name: ClassVar[str] = "categorical"
+
+    @property
+    def n_values(self) -> int:
+        """Number of values."""
+        return self.n_categories
+
+    def settings(self) -> dict[str, float | int | bool]:
+        """Constructor arguments, for saving."""
+        return asdict(self)
+
+    def _marginal(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Smoothed frequencies (S, categories)."""
+        counts = torch.zeros((x.shape[0], self.n_categories), dtype=torch.float64, device=x.device)
+        counts.scatter_add_(1, x.long(), observed.double())
+        counts += 1.0 / self.n_categories
+        return counts / counts.sum(1, keepdim=True)
+
+    def initial(
+        self, x: Tensor, observed: Tensor, width: int, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """The slot's frequencies, tilted for each state towards values near one row's."""
+        marginal = self._marginal(x, observed)  # (S, C)
+        rows = pick_rows(observed, width, generator)
+        seen = observed[:, rows]  # (S, K)
+        centre = x[:, rows].double()
+        codes = torch.arange(self.n_categories, device=x.device, dtype=torch.float64)
+        if self.n_categories > 8:  # levels: near means near in value
+            reach = self.n_categories / 16
+            near = torch.exp(-0.5 * ((codes[None, :, None] - centre[:, None, :]) / reach) ** 2)
+        else:
+            near = (codes[None, :, None] == centre[:, None, :]).double()
+        near = near / near.sum(1, keepdim=True)
+        noise = torch.rand(near.shape, generator=generator, dtype=torch.float64).to(near)
+        base = marginal.unsqueeze(2) * (0.5 + noise)
+        base = base / base.sum(1, keepdim=True)
+        probs = torch.where(seen.unsqueeze(1), 0.5 * base + 0.5 * near, base)
+        return {"probs": probs.contiguous(), "prior": marginal}
+
+    def _blurring(self, like: Tensor) -> Tensor:
+        """Matrix [to, from] whose columns spread one count over its neighbours."""
+        codes = torch.arange(self.n_categories, dtype=torch.float64)
+        near = torch.exp(-0.5 * ((codes[:, None] - codes[None, :]) / self.blur) ** 2)
+        return (near / near.sum(0)).to(like)
+
+    def log_prob(self, params: Params, x: Tensor) -> Tensor:
+        """Log-probabilities (S, B, K) of codes (S, B)."""
+        probs = params["probs"]
+        slots = torch.arange(probs.shape[0], device=probs.device).unsqueeze(1)
+        return torch.log(probs[slots, x.long()])
+
+    def statistics(self, params: Params, x: Tensor, flow: Tensor) -> Stats:
+        """Flow of every code, (S, categories, K)."""
+        probs = params["probs"]
+        counts = torch.zeros_like(probs)
+        counts.scatter_add_(1, x.long().unsqueeze(2).expand_as(flow), flow)
+        return {"n": flow.sum(1), "counts": counts}
+
+    def update(
+        self, params: Params, stats: Stats, step: Tensor, share: float = 1.0
+    ) -> dict[str, Tensor]:
+        """Counts plus the pseudo-count, normalised."""
+        add = self.pseudo_count * share
+        probs, n = params["probs"], stats["n"].unsqueeze(1)
+        alive = n > 0
+        total = torch.where(alive, n, torch.ones_like(n)) + add
+        counts = stats["counts"]
+        if self.blur > 0:
+            counts = torch.einsum("dc,sck->sdk", self._blurring(counts), counts)
+        target = (counts + add * params["prior"].unsqueeze(2)) / total
+        rate = step.unsqueeze(1)
+        moved = (1 - rate) * probs + rate * target
+        moved = moved / moved.sum(1, keepdim=True)
+        return {"probs": torch.where(alive, moved, probs), "prior": params["prior"]}
+
+    def sample(
+        self, params: Params, slots: Tensor, states: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Draws by inverting the cumulated probabilities."""
+        cumulated = params["probs"][slots, :, states].double().cumsum(1)  # (N, C)
+        draw = torch.rand(len(slots), generator=generator, dtype=torch.float64).to(cumulated)
+        code = (cumulated <= (draw * cumulated[:, -1]).unsqueeze(1)).sum(1)
+        return code.to(params["probs"].dtype)
+
+    def mode(self, params: Params) -> Tensor:
+        """The most probable codes."""
+        return params["probs"].argmax(1).to(params["probs"].dtype)
+
+    def n_parameters(self, params: Params) -> int:
+        """The probabilities; the prior is data, not a parameter."""
+        return params["probs"].numel()

@@ -1,0 +1,144 @@
+"""Gaussian leaves with bounds on the variance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .base import Family, Params, Stats, pick_rows
+
+
+@dataclass(frozen=True)
+class Gaussian(Family):
+    """Normal densities; values are taken as `x * scale` (1/255 puts pixels into [0, 1]).
+
+    The log-density is that of the scaled value. Clipping the variance to its bounds is the exact
+    optimum under the bounds, since the expected log-likelihood is unimodal in the variance.
+    """
+
+    min_variance: float = 1e-3
+    max_variance: float = 0.25
+    scale: float = 1.0
+    name: ClassVar[str] = "gaussian"
+
+    def settings(self) -> dict[str, float | int | bool]:
+        """Constructor arguments, for saving."""
+        return asdict(self)
+
+    def scaled(self, x: Tensor, like: Tensor) -> Tensor:
+        """Values in the unit of the parameters."""
+        return x.to(like.dtype) * self.scale
+
+    def initial(
+        self, x: Tensor, observed: Tensor, width: int, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Means at random rows, the slot's own variance."""
+        z = x.double() * self.scale
+        n = observed.sum(1, keepdim=True).clamp(min=1)
+        centre = torch.where(observed, z, torch.zeros_like(z)).sum(1, keepdim=True) / n
+        filled = torch.where(observed, z, centre)
+        variance = ((filled - centre) ** 2).sum(1, keepdim=True) / n
+        rows = pick_rows(observed, width, generator)
+        mean = filled[:, rows]
+        noise = torch.randn(mean.shape, generator=generator, dtype=torch.float64)
+        mean = mean + 0.1 * variance.sqrt() * noise.to(mean)
+        bounded = variance.clamp(self.min_variance, self.max_variance)
+        return {"mean": mean.contiguous(), "variance": bounded.expand_as(mean).contiguous()}
+
+    def log_prob(self, params: Params, x: Tensor) -> Tensor:
+        """Log-densities (S, B, K) of values (S, B)."""
+        mean, variance = params["mean"].unsqueeze(1), params["variance"].unsqueeze(1)
+        z = self.scaled(x, mean).unsqueeze(2)
+        offset = -0.5 * (variance.log() + math.log(2 * math.pi))
+        return torch.addcmul(offset, (z - mean) ** 2, 1 / variance, value=-0.5)
+
+    def region_log_prob(self, params: Params, x: Tensor, per_region: int) -> Tensor:
+        """Log-densities summed over the slots of each region, as one matrix product.
+
+        A quadratic in the value, around the slot's mean parameter so that float32 keeps its
+        digits. Slots come by region, equally many each.
+
+        Args:
+            params: Parameters.
+            x: Values, (S, B).
+            per_region: Slots of a region.
+
+        Returns:
+            Log-densities, (regions, B, K).
+        """
+        mean, precision = params["mean"], 1 / params["variance"]
+        centre = mean.mean(1, keepdim=True)
+        z, away = self.scaled(x, centre) - centre, mean - centre
+        offset = -0.5 * (away**2 * precision - precision.log() + math.log(2 * math.pi))
+        terms = torch.stack([z * z, z], dim=1).view(-1, per_region * 2, x.shape[1])  # (R, 2n, B)
+        factors = torch.stack([-0.5 * precision, away * precision], dim=1)
+        factors = factors.view(-1, per_region * 2, mean.shape[1])  # (R, 2n, K)
+        total = offset.view(-1, per_region, mean.shape[1]).sum(1, keepdim=True)
+        return torch.baddbmm(total, terms.transpose(1, 2), factors)
+
+    def region_statistics(self, params: Params, x: Tensor, flow: Tensor, per_region: int) -> Stats:
+        """As `statistics`, from the regions' flows (regions, B, K) without spreading them."""
+        centre = params["mean"].mean(1, keepdim=True)
+        z = self.scaled(x, centre) - centre
+        terms = torch.stack([z, z * z], dim=1).view(-1, per_region * 2, x.shape[1])
+        sums = torch.bmm(terms, flow).view(len(x), 2, -1)  # (S, 2, K)
+        n = flow.sum(1).repeat_interleave(per_region, dim=0)
+        return {"n": n, "first": sums[:, 0], "second": sums[:, 1]}
+
+    def statistics(self, params: Params, x: Tensor, flow: Tensor) -> Stats:
+        """Flow, and first and second sums around each slot's mean parameter."""
+        centre = params["mean"].mean(1, keepdim=True)  # (S, 1)
+        z = self.scaled(x, centre) - centre
+        sums = torch.bmm(torch.stack([torch.ones_like(z), z, z * z], dim=1), flow)  # (S, 3, K)
+        return {"n": sums[:, 0], "first": sums[:, 1], "second": sums[:, 2]}
+
+    def update(
+        self, params: Params, stats: Stats, step: Tensor, share: float = 1.0
+    ) -> dict[str, Tensor]:
+        """M-step in float64: the variance is a difference of two nearly equal numbers."""
+        del share  # the bounds of the variance are all the smoothing there is
+        mean, variance = params["mean"].double(), params["variance"].double()
+        centre = params["mean"].mean(1, keepdim=True).double()
+        n = stats["n"].double()
+        alive = n > 0
+        safe = torch.where(alive, n, torch.ones_like(n))
+        first, second = stats["first"].double() / safe, stats["second"].double() / safe
+        # Step in expectation parameters, as in online EM.
+        rate = step.double()
+        old = mean - centre
+        new = (1 - rate) * old + rate * first
+        moment = (1 - rate) * (variance + old**2) + rate * second
+        bounded = (moment - new**2).clamp(self.min_variance, self.max_variance)
+        return {
+            "mean": torch.where(alive, new + centre, mean).to(params["mean"].dtype),
+            "variance": torch.where(alive, bounded, variance).to(params["variance"].dtype),
+        }
+
+    def sample(
+        self, params: Params, slots: Tensor, states: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Draws in the unit of the values."""
+        mean = params["mean"][slots, states]
+        noise = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(mean)
+        return (mean + params["variance"][slots, states].sqrt() * noise) / self.scale
+
+    def mode(self, params: Params) -> Tensor:
+        """The means."""
+        return params["mean"] / self.scale
+
+    @property
+    def n_values(self) -> int | None:
+        """A continuum, for Gaussians; a number of levels, where they are discretised."""
+        return None
+
+    def moments(self, params: Params, order: int) -> Tensor:
+        """E[value ** order] of every distribution, (S, K)."""
+        mean, variance = params["mean"] / self.scale, params["variance"] / self.scale**2
+        before, now = torch.zeros_like(mean), torch.ones_like(mean)
+        for n in range(order):
+            before, now = now, mean * now + n * variance * before
+        return now

@@ -1,0 +1,269 @@
+"""Training: epochs of online EM, or full-batch EM, streamed from host memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcircuits.errors import LearningError
+
+from . import kernels
+from .checkpoint import State, load_state, save_state
+from .em import EMSettings, Masses, m_step_
+from .flows import Counts, expected_counts
+from .forward import log_likelihood
+from .network import Network, Parameters, normalise_
+from .rows import Batch, Rows
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and in what steps to train.
+
+    Attributes:
+        epochs: Passes over the rows.
+        batch: Rows per batch.
+        step: Step size at the start; it falls to `last_step` along half a cosine.
+        last_step: Step size at the end.
+        frequency: Batches between updates; 0 for one update per epoch, over all rows: full-batch
+            EM, whose likelihood never falls if `step` and `last_step` are 1 and nothing smooths.
+        pseudo_count: Rows' worth of uniform flow added to every sum node, for all rows together.
+        by_mass: Stepwise EM: nodes move in proportion to the flow they saw.
+        precision: Inputs of matrix products on CUDA: "float32", "tf32" or "bf16".
+    """
+
+    epochs: int = 10
+    batch: int = 256
+    step: float = 0.2
+    last_step: float = 0.02
+    frequency: int = 1
+    pseudo_count: float = 0.01
+    by_mass: bool = True
+    precision: str = "tf32"
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1 or self.frequency < 0:
+            raise LearningError(
+                f"EiNet: epochs {self.epochs}, batch {self.batch}, frequency {self.frequency}; "
+                "expected at least 1, 1 and 0"
+            )
+        if not 0 < self.last_step <= self.step <= 1:
+            raise LearningError(
+                f"EiNet: steps {self.step} to {self.last_step}; expected 0 < last <= first <= 1"
+            )
+
+    def step_at(self, done: float) -> float:
+        """Step size when a share `done` of the updates is over."""
+        fall = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        return self.last_step + (self.step - self.last_step) * fall
+
+
+def out_of_memory(network: Network, batch: int, error: BaseException) -> LearningError:
+    """The device's refusal in the user's terms."""
+    layout = network.layout
+    values = layout.n_regions * batch * network.width * 4 / 2**30
+    return LearningError(
+        f"EiNet: the device ran out of memory. {network.n_weights:,} sum weights take "
+        f"{network.n_weights * 4 / 2**30:.2f} GiB, and a batch of {batch} rows about "
+        f"{values:.2f} GiB for each of three arrays ({layout.n_regions:,} regions, width "
+        f"{network.width}). Reduce the batch, then the width; the last checkpoint is kept. "
+        f"({error})"
+    )
+
+
+def train(
+    network: Network,
+    start: Parameters | State,
+    rows: Rows,
+    schedule: Schedule,
+    seed: int,
+    checkpoint: Path | None = None,
+    report: Callable[[State], bool | None] | None = None,
+) -> State:
+    """Trains parameters; they are copied, not changed.
+
+    Args:
+        network: The network.
+        start: Parameters, or the state of an earlier run to go on from.
+        rows: The data.
+        schedule: How.
+        seed: Orders the rows of every epoch; with the same seed a resumed run gives the same
+            bits as one that was never interrupted (on CUDA as well: no kernel uses atomics).
+        checkpoint: Where to write the state after every epoch; read first if it exists.
+        report: Called after every epoch; returning True ends the training.
+
+    Returns:
+        The final state, its weights normalised.
+    """
+    if not len(rows):
+        raise LearningError("EiNet: there are no rows to train on")
+    if isinstance(start, State):
+        masses = Masses(
+            start.masses.sums.clone(),
+            start.masses.root.clone(),
+            [tensor.clone() for tensor in start.masses.leaves],
+            start.masses.steps,
+        )
+        state = replace(start, params=start.params.clone(), masses=masses)
+    else:
+        state = State(start.clone(), Masses.zeros(network, start))
+    if checkpoint is not None and checkpoint.exists():
+        state = load_state(checkpoint, network, state.params.device)
+    batch = min(schedule.batch, len(rows))
+    runner = _runner(network, state, batch, schedule, rows)
+    try:
+        while state.epoch < schedule.epochs:
+            total, n_rows = runner.epoch(state, rows, seed)
+            state.epoch += 1
+            state.history = (*state.history, total / max(n_rows, 1))
+            if checkpoint is not None:
+                save_state(checkpoint, state)
+            if report is not None and report(state):
+                break
+    except torch.OutOfMemoryError as error:
+        raise out_of_memory(network, batch, error) from error
+    normalise_(network, state.params.weights, state.params.root)
+    return state
+
+
+class _Plain:
+    """Epochs by the PyTorch passes, on any device and in any precision."""
+
+    def __init__(self, network: Network, batch: int, schedule: Schedule) -> None:
+        self._network, self._batch, self._schedule = network, batch, schedule
+
+    def epoch(self, state: State, rows: Rows, seed: int) -> tuple[float, int]:
+        schedule, device = self._schedule, state.params.device
+        every = schedule.frequency
+        if every == 0:
+            batches = rows.in_order(self._batch, device)
+        else:
+            batches = rows.epoch(self._batch, (seed, state.epoch), device)
+        per_epoch = len(rows) // self._batch
+        total, n_rows, waiting = 0.0, 0, 0
+        counts: Counts | None = None
+        for number, part in enumerate(batches):
+            found = expected_counts(
+                self._network, state.params, part.x, part.observed, part.labels, part.weights
+            )
+            total += float(found.log_likelihood)
+            n_rows += len(part.x)
+            counts = found if counts is None else counts.add_(found)
+            waiting += 1
+            if every and waiting == every:
+                done = (state.epoch + number / per_epoch) / schedule.epochs
+                self._update(state, counts, done, waiting, len(rows))
+                counts, waiting = None, 0
+        if counts is not None:
+            self._update(state, counts, state.epoch / schedule.epochs, waiting, len(rows))
+        return total, n_rows
+
+    def _update(
+        self, state: State, counts: Counts, done: float, n_batches: int, n_rows: int
+    ) -> None:
+        schedule = self._schedule
+        share = min(1.0, n_batches * self._batch / n_rows)
+        settings = EMSettings(
+            schedule.step_at(done), schedule.pseudo_count, schedule.by_mass, share
+        )
+        state.params = m_step_(self._network, state.params, counts, settings, state.masses)
+        state.updates += 1
+
+
+class _Fused:
+    """Epochs of captured CUDA steps: parameters updated in place after every batch."""
+
+    def __init__(
+        self,
+        network: Network,
+        state: State,
+        batch: int,
+        schedule: Schedule,
+        example: Batch,
+        n_rows: int,
+    ) -> None:
+        from .graph import Captured
+        from .kernels.engine import Engine
+
+        self._batch, self._schedule = batch, schedule
+        self._engine = Engine(
+            network, state.params, batch, schedule.precision, example.observed is not None
+        )
+        engine = self._engine
+        engine.masses = state.masses
+        share = min(1.0, batch / n_rows)
+        settings = EMSettings(1.0, schedule.pseudo_count, schedule.by_mass, share)
+        # The warm-up must leave no trace: a step of size 0 changes neither parameters nor masses.
+        engine.step_size.zero_()
+
+        def step(x: Tensor, observed: Tensor | None, labels: Tensor | None) -> Tensor:
+            return engine.step(x, observed, labels, settings)
+
+        self._step = Captured(step, (example.x, example.observed, example.labels))
+
+    def epoch(self, state: State, rows: Rows, seed: int) -> tuple[float, int]:
+        schedule, device = self._schedule, state.params.device
+        per_epoch = max(1, len(rows) // self._batch)
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        n_rows = 0
+        for number, part in enumerate(rows.epoch(self._batch, (seed, state.epoch), device)):
+            step = schedule.step_at((state.epoch + number / per_epoch) / schedule.epochs)
+            if schedule.by_mass:
+                state.masses.steps += 1
+                step = max(step, 1.0 / state.masses.steps)
+            self._engine.step_size.fill_(step)
+            total += self._step(part.x, part.observed, part.labels).double().sum()
+            n_rows += self._batch
+            state.updates += 1
+        return float(total), n_rows
+
+
+def _runner(
+    network: Network, state: State, batch: int, schedule: Schedule, rows: Rows
+) -> _Plain | _Fused:
+    params = state.params
+    fits = network.layer == "cp" or network.width <= 128
+    if (
+        kernels.available(params.device)
+        and params.weights.dtype == torch.float32
+        and schedule.frequency == 1
+        and rows.weights is None
+        and fits
+    ):
+        example = rows.take(slice(0, batch), params.device)
+        return _Fused(network, state, batch, schedule, example, len(rows))
+    return _Plain(network, batch, schedule)
+
+
+def evaluate(
+    network: Network, params: Parameters, rows: Rows, batch: int = 256
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Log-likelihood of every row, nats, float64, shape (rows,)."""
+    found = []
+    device = params.device
+    if not len(rows):
+        return np.zeros(0)
+    fast = kernels.available(device) and params.weights.dtype == torch.float32
+    for part in rows.in_order(min(batch, len(rows)), device):
+        if fast and network.layer == "cp":
+            found.append(_kernel_likelihood(network, params, part))
+        else:
+            found.append(
+                log_likelihood(network, params, part.x, part.observed, part.labels).double().cpu()
+            )
+    return torch.cat(found).numpy()
+
+
+def _kernel_likelihood(network: Network, params: Parameters, part: Batch) -> Tensor:
+    from .forward import class_mixture
+    from .kernels.engine import Engine
+
+    engine = Engine(network, params, len(part.x), "float32", training=False)
+    root = engine.forward(part.x, part.observed)
+    return class_mixture(root, params.prior, part.labels).double().cpu()

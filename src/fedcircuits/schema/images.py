@@ -1,0 +1,186 @@
+"""Images as tables: every pixel a named variable, so that patches federate like columns.
+
+A grey image (h, w) has variables "pixel_RRR_CCC"; a colour image (h, w, 3) has three for each
+pixel, with "_R", "_G", "_B" (or "_Y", "_Co", "_Cg" after the reversible colour transform) at the
+end. Names say where a pixel is, whatever part of the image a client holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fedcircuits.errors import QueryError, SchemaError
+from fedcircuits.schema.colour import N_LEVELS, from_ycocg, to_ycocg
+from fedcircuits.schema.schema import Schema
+from fedcircuits.schema.table import Table
+from fedcircuits.schema.variable import Variable
+
+Colour = Literal["rgb", "ycocg"]
+LABEL = "label"
+CHANNELS: dict[str, tuple[str, ...]] = {"rgb": ("R", "G", "B"), "ycocg": ("Y", "Co", "Cg")}
+_NAME = re.compile(r"pixel_(\d+)_(\d+)(?:_(\w+))?")
+
+
+def image_schema(height: int, width: int, channels: int = 1, colour: Colour = "rgb") -> Schema:
+    """The schema of images of one size, pixels in row-major order, channels innermost."""
+    if channels not in (1, 3):
+        raise SchemaError(f"images have 1 or 3 channels, found {channels}")
+    if colour not in CHANNELS or (colour == "ycocg" and channels != 3):
+        raise SchemaError(
+            f"colour is 'rgb' or, for three channels, 'ycocg'; found {colour!r} and {channels}"
+        )
+    tops = [n - 1 for n in N_LEVELS] if colour == "ycocg" else [255] * channels
+    ends = [f"_{name}" for name in CHANNELS[colour]] if channels == 3 else [""]
+    return Schema(
+        tuple(
+            Variable(
+                f"pixel_{row:03d}_{column:03d}{end}",
+                "count",
+                domain=(0.0, float(top)),
+                closed=True,
+                declared=True,
+            )
+            for row in range(height)
+            for column in range(width)
+            for end, top in zip(ends, tops, strict=True)
+        )
+    )
+
+
+def image_table(
+    images: NDArray[np.generic], observed: NDArray[np.bool_] | None = None, colour: Colour = "rgb"
+) -> Table:
+    """Images as a table.
+
+    Args:
+        images: Levels 0 .. 255, shape (n, h, w) or (n, h, w, 3); a masked array's masked pixels
+            are missing.
+        observed: Which pixels are known, shaped like the images or without the channels.
+        colour: "rgb" keeps the channels, "ycocg" transforms them reversibly; a log-mass means
+            the same in both. A pixel missing one channel is then missing altogether.
+
+    Returns:
+        The table; its schema names the pixels.
+    """
+    if isinstance(images, np.ma.MaskedArray):
+        known = ~np.ma.getmaskarray(images)
+        observed = known if observed is None else known & observed
+        images = images.filled(0)
+    if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3):
+        raise SchemaError(f"images are (n, h, w) or (n, h, w, 3), found shape {images.shape}")
+    if 0 in images.shape[1:]:
+        raise SchemaError(f"images have no pixels: shape {images.shape}")
+    numbers = np.asarray(images)
+    if numbers.dtype.kind not in "iuf":
+        raise SchemaError(f"images hold levels 0..255, found {numbers.dtype}")
+    if observed is not None:
+        if observed.shape == images.shape[:3] and images.ndim == 4:
+            observed = np.repeat(observed[..., None], 3, axis=3)
+        if observed.shape != images.shape:
+            raise SchemaError(f"a mask of shape {observed.shape} for images {images.shape}")
+        numbers = np.where(observed, numbers, 0)
+    wrong = (numbers < 0) | (numbers > 255) | (numbers != np.floor(numbers))
+    if wrong.any():
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise SchemaError(
+            f"images hold whole levels 0..255, found {numbers[first]} at {first} and "
+            f"{int(wrong.sum()) - 1} more; scale floats by 255 and round first"
+        )
+    channels = 1 if images.ndim == 3 else 3
+    schema = image_schema(images.shape[1], images.shape[2], channels, colour)
+    if colour == "ycocg":
+        if observed is not None:
+            observed = np.repeat(observed.all(axis=3, keepdims=True), 3, axis=3)
+        numbers = to_ycocg(numbers.astype(np.int16))
+    n = len(images)
+    values = numbers.reshape(n, len(schema)).astype(np.float64)
+    known = np.ones(values.shape, dtype=bool) if observed is None else observed.reshape(n, -1)
+    return Table(schema, np.where(known, values, 0.0), known, pd.RangeIndex(n))
+
+
+def is_images(data: object) -> bool:
+    """Whether something is an array of images rather than a table."""
+    return isinstance(data, np.ndarray) and data.dtype.names is None and data.ndim in (3, 4)
+
+
+def encode_images(schema: Schema, images: NDArray[np.generic]) -> Table:
+    """Images as rows of a schema of pixels, which may hold some of them only (a patch).
+
+    The colour transform is the schema's; pixels the schema does not know are left out, and
+    variables that are no pixels (a label, say) are not observed.
+    """
+    pixels = [name for name in schema.names if _NAME.fullmatch(name)]
+    if not pixels:
+        raise QueryError("the model is not over pixels, so it cannot be asked about images")
+    places = pixel_places(schema.select(pixels)) or []
+    names = {channel for _, _, channel in places}
+    colour: Colour = "ycocg" if names & set(CHANNELS["ycocg"]) else "rgb"
+    table = image_table(images, colour=colour)
+    absent = [name for name in pixels if name not in table.schema]
+    if absent:
+        raise QueryError(
+            f"images of shape {images.shape[1:]} lack {len(absent)} pixel(s) of the model, first "
+            f"{absent[0]!r}"
+        )
+    at = [schema.position(name) for name in pixels]
+    whole, chosen = Table.empty(schema, len(table)), table.columns(pixels)
+    whole.values[:, at], whole.observed[:, at] = chosen.values, chosen.observed
+    return whole
+
+
+def labelled_images(
+    images: NDArray[np.generic], labels: Sequence[object] | None, colour: Colour = "rgb"
+) -> Table:
+    """Images as a table, with a variable "label" where labels are given."""
+    table = image_table(images, colour=colour)
+    if labels is None:
+        return table
+    if len(labels) != len(images):
+        raise SchemaError(f"{len(labels)} labels for {len(images)} images")
+    known = pd.DataFrame({LABEL: list(labels)})
+    schema = Schema.infer(known, {LABEL: "categorical"})
+    coded = schema.encode(known)
+    return replace(
+        table,
+        schema=Schema((*table.schema.variables, *schema.variables)),
+        values=np.column_stack([table.values, coded.values]),
+        observed=np.column_stack([table.observed, coded.observed]),
+    )
+
+
+def pixel_places(schema: Schema) -> list[tuple[int, int, str]] | None:
+    """Row, column and channel of every variable, None if one of them is no pixel."""
+    found = [_NAME.fullmatch(name) for name in schema.names]
+    if any(match is None for match in found):
+        return None
+    return [(int(m[1]), int(m[2]), m[3] or "") for m in found if m is not None]
+
+
+def table_images(schema: Schema, values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Images (n, h, w) or (n, h, w, 3) of a whole rectangle of pixels from values (n, D).
+
+    Levels that no colour has (a sampled YCoCg-R triple may leave the cube) are clipped.
+    """
+    places = pixel_places(schema)
+    if places is None:
+        raise QueryError("not an image: a variable is not named pixel_ROW_COLUMN[_CHANNEL]")
+    rows = sorted({row for row, _, _ in places})
+    columns = sorted({column for _, column, _ in places})
+    names = {channel for _, _, channel in places}
+    order = next((c for c in CHANNELS.values() if set(c) == names), ("",))
+    if len(places) != len(rows) * len(columns) * len(order):
+        raise QueryError(f"{len(places)} pixels do not fill a rectangle")
+    image = np.zeros((len(values), len(rows), len(columns), len(order)))
+    for at, (row, column, channel) in enumerate(places):
+        image[:, rows.index(row), columns.index(column), order.index(channel)] = values[:, at]
+    if order == CHANNELS["ycocg"]:
+        image = from_ycocg(image.astype(np.int16)).astype(np.float64)
+    clipped = np.clip(np.round(image), 0, 255).astype(np.uint8)
+    return clipped[..., 0] if len(order) == 1 else clipped

@@ -1,0 +1,63 @@
+"""Triton kernels against their PyTorch twins: on a GPU, or interpreted (TRITON_INTERPRET=1)."""
+
+# ruff: noqa: E402  (torch is an extra: what needs it is imported after the check for it)
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if not (INTERPRETED or torch.cuda.is_available()):
+    pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
+
+from fedcircuits.learners.einet import em, flows, forward
+from fedcircuits.learners.einet.chow_liu import hidden_chow_liu_tree
+from fedcircuits.learners.einet.kernels.engine import Engine, Tuning
+from fedcircuits.learners.einet.layout import lay_out
+from fedcircuits.learners.einet.leaves import Bernoulli, Categorical, Gaussian
+from fedcircuits.learners.einet.network import initial_parameters, make_network
+from fedcircuits.learners.einet.poon_domingos import poon_domingos
+
+BATCH, N_VARIABLES = 20, 9
+DEVICE = "cpu" if INTERPRETED else "cuda"
+
+
+@pytest.mark.parametrize(("by_mass", "masked"), [(False, True), (True, False)])
+@pytest.mark.parametrize("family", [Categorical(5, 0.3, 0.7), Gaussian(1e-2, 9.0), Bernoulli()])
+@pytest.mark.parametrize("case", ["pd-cp", "pd-tucker", "hclt-cp"])
+def test_one_step_equals_the_twins(case: str, family: Any, by_mass: bool, masked: bool) -> None:
+    rng = np.random.default_rng(0)
+    structure, layer = case.split("-")
+    if structure == "pd":
+        graph = poon_domingos(3, 3, 3)
+    else:
+        graph = hidden_chow_liu_tree(rng.integers(3, size=(200, N_VARIABLES)), 3)
+    width = 6 if layer == "tucker" else 20
+    network = make_network(lay_out(graph), [family] * N_VARIABLES, width, layer, 2)
+    top = 2 if isinstance(family, Bernoulli) else 5
+    x = torch.as_tensor(rng.integers(top, size=(BATCH, N_VARIABLES)), device=DEVICE)
+    known = torch.as_tensor(rng.random(x.shape) < 0.8, device=DEVICE) if masked else None
+    labels = torch.as_tensor(rng.integers(-1, 2, size=BATCH), device=DEVICE)
+    everything = torch.ones_like(x, dtype=torch.bool) if known is None else known
+    generator = torch.Generator().manual_seed(1)
+    start = initial_parameters(network, x, everything, generator, torch.float64)
+    settings = em.EMSettings(1.0 if by_mass else 0.7, 0.3, by_mass, 0.5)
+    mine = start.to(dtype=torch.float32).clone()
+    # Tiles smaller than the batch, so that every loop runs more than once.
+    tuning = Tuning(rows=16, wide=32, update_rows=16, leaf=(16, 32, 4))
+    engine = Engine(network, mine, BATCH, "float32", masked, tuning=tuning)
+    engine.step_size.fill_(settings.step)
+    found = engine.step(x, known, labels, settings)
+    want = forward.log_likelihood(network, start, x, known, labels)
+    torch.testing.assert_close(found.double(), want, rtol=1e-5, atol=1e-5)
+    counts = flows.expected_counts(network, start, x, known, labels)
+    masses = em.Masses.zeros(network, start)
+    expected = em.m_step_(network, start.clone(), counts, settings, masses)
+    for name, tensor in expected.tensors().items():
+        torch.testing.assert_close(mine.tensors()[name].double(), tensor, rtol=1e-3, atol=1e-5)
