@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from fedcircuits.errors import LearningError, StorageError
+from fedcircuits.errors import LearningError, SchemaError, StorageError
 from fedcircuits.learners.einet import EiNet, EiNetDensity
 from fedcircuits.learners.einet.checkpoint import load_state
 from fedcircuits.learners.einet.layout import lay_out
@@ -120,7 +120,7 @@ def test_images_have_stable_names_and_masks(rng: np.random.Generator) -> None:
     ],
 )
 def test_bad_images_are_refused(images: Any, message: str) -> None:
-    with pytest.raises(LearningError, match=message):
+    with pytest.raises(SchemaError, match=message):
         image_table(images)
 
 
