@@ -15,7 +15,7 @@ from fedcircuits import encoding, learners
 from fedcircuits.circuits import Circuit, Composite
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import LearningError, SchemaError, StorageError
-from fedcircuits.schema import Data, Kind, Schema, read
+from fedcircuits.schema import Data, Kind, Schema, images, read
 from fedcircuits.schema.infer import Domain
 
 Progress = Callable[[float, str], None]
@@ -23,12 +23,15 @@ DEFAULT_LEARNER = "hclt"
 DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
     "circuit": Circuit.from_record,
     "composite": lambda record: Composite.from_record(record, decode),
+    "headed_circuit": lambda record: _headed_circuit(record),
+    "federated": lambda record: _federated(record),
+    "einet": lambda record: _einet(record),
 }
 
 
 def learn(
     data: Data,
-    label: str | None = None,
+    label: Any = None,
     learner: str | Learner = DEFAULT_LEARNER,
     *,
     schema: Schema | None = None,
@@ -45,8 +48,10 @@ def learn(
     """Learn one density from one table.
 
     Args:
-        data: DataFrame, NumPy array with `names`, CSV or Parquet (path or open file).
-        label: a column that is to be predicted well; it is taken as categorical.
+        data: DataFrame, NumPy array with `names`, CSV or Parquet (path or open file); or images,
+            levels 0..255 of shape (n, h, w) or (n, h, w, 3), masked where a pixel is missing.
+        label: a column that is to be predicted well; it is taken as categorical. For images, one
+            value an image; the model calls it "label".
         learner: a name or an object with `fit(table, rng)`.
         schema: of the table; guessed from it if not given.
         kinds: kind by name, where the guess would be wrong.
@@ -57,8 +62,11 @@ def learn(
         weights: (n,) how often each row counts.
         seed: the same seed gives the same model.
         progress: called with the fraction done and a few words, by learners that take a while.
-        **options: of the named learner.
+        **options: of the named learner; for images also colour="ycocg".
     """
+    rng = np.random.default_rng(seed)
+    if images.is_images(data):
+        return _learn_images(data, label, learner, progress, options, rng)
     frame = read(data, names)
     if label is not None and label not in frame.columns:
         raise LearningError(
@@ -73,7 +81,24 @@ def learn(
         raise SchemaError("give either a schema or kinds, domains and units, not both")
     table = schema.encode(frame, missing_values=missing_values, weights=_weights(weights, frame))
     made = make_learner(learner, options, {"label": label, "progress": progress})
-    return made.fit(table, np.random.default_rng(seed))
+    return made.fit(table, rng)
+
+
+def _learn_images(
+    data: Any,
+    labels: Any,
+    learner: str | Learner,
+    progress: Progress | None,
+    options: dict[str, Any],
+    rng: np.random.Generator,
+) -> Density:
+    """Images (n, h, w) or (n, h, w, 3); the label is one value an image."""
+    if isinstance(labels, str):
+        raise LearningError("the label of images is an array with one value an image")
+    colour = options.pop("colour", "rgb")
+    table = images.labelled_images(data, labels, colour)
+    told = {"label": None if labels is None else images.LABEL, "progress": progress}
+    return make_learner(learner, options, told).fit(table, rng)
 
 
 def make_learner(
@@ -117,6 +142,24 @@ def load(path: str | Path) -> Density:
 def from_bytes(data: bytes, name: str = "the data") -> Density:
     """The density in some bytes."""
     return decode(encoding.unpack(data, name=name))
+
+
+def _einet(record: encoding.Record) -> Density:
+    from fedcircuits.learners.einet import EiNetDensity  # needs torch, so only when asked for
+
+    return EiNetDensity.from_record(record)
+
+
+def _federated(record: encoding.Record) -> Density:
+    from fedcircuits.federation.storage import from_record  # imported where it is needed
+
+    return from_record(record, decode)
+
+
+def _headed_circuit(record: encoding.Record) -> Density:
+    from fedcircuits.learners.hclt.head import HeadedCircuit  # with its learner, on demand
+
+    return HeadedCircuit.from_record(record)
 
 
 def decode(record: encoding.Record) -> Density:

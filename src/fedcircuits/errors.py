@@ -66,7 +66,15 @@ class LearningError(FedcircuitsError, ValueError):
 
 
 class FederationError(FedcircuitsError, ValueError):
-    """Clients that cannot be federated as asked; the message names the clients."""
+    """Clients that cannot be federated as asked; the message names the clients.
+
+    Attributes:
+        rest: the model of the other clients, where one could be made without the failing one.
+    """
+
+    def __init__(self, message: str, rest: object = None) -> None:
+        self.rest = rest
+        super().__init__(message)
 
 
 class ClientError(FederationError):

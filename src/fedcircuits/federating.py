@@ -2,142 +2,341 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fedcircuits import api
-from fedcircuits.density import Density, Learner
-from fedcircuits.engines import LocalEngine
-from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement import (
-    Anchors,
-    Counts,
-    Independent,
-    Latent,
-    ProductOfClasses,
-    Rule,
-)
-from fedcircuits.federation.circuit import FederatedCircuit
-from fedcircuits.federation.client import Client, MakeLearner
-from fedcircuits.federation.remote import RemoteDensity
-from fedcircuits.federation.server import Server
-from fedcircuits.schema import Data, Kind, read
+import numpy as np
 
-RULES: dict[str, type[Any]] = {
-    "independent": Independent,
-    "product": ProductOfClasses,
-    "counts": Counts,
-    "latent": Latent,
-}
+from fedcircuits import api
+from fedcircuits.density import Learner
+from fedcircuits.engines import ENGINES, LocalEngine
+from fedcircuits.errors import ClientError, FederationError
+from fedcircuits.federation.agreement import Rule, make_rule
+from fedcircuits.federation.birth import Birth
+from fedcircuits.federation.circuit import FederatedCircuit
+from fedcircuits.federation.ensemble import FederatedEnsemble, train_ensemble
+from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.remote import RemoteDensity
+from fedcircuits.federation.remote_circuit import RemoteCircuit
+from fedcircuits.federation.server import Server
+from fedcircuits.federation.training import Ingredients, Job, LostClientError, fit
+from fedcircuits.federation.transport import Transport
+from fedcircuits.member import BORN, classifier_of, client_of, learner_maker, learner_record
+from fedcircuits.schema import Data, Kind, Schema
+from fedcircuits.tables import as_table
+
 Placement = Literal["gathered", "remote"]
+Engine = str | Transport | Callable[..., Transport]
+Learners = str | Learner | Mapping[str, str | Learner]
 
 
 def federate(
-    clients: Mapping[str, Data],
+    clients: Mapping[str, Data] | None = None,
     id: str | None = None,
     label: str | None = None,
     *,
     share_label: bool = False,
-    learner: str | Learner | Mapping[str, str | Learner] = api.DEFAULT_LEARNER,
+    learner: Any = api.DEFAULT_LEARNER,
     agreement: str | Rule = "auto",
+    engine: Engine = "local",
     placement: Placement = "gathered",
+    operation: Literal["mixture", "average", "vote"] = "mixture",
     kinds: Mapping[str, Kind] | None = None,
     missing_values: Sequence[object] = (),
+    schema: Schema | None = None,
     seed: int = 0,
     min_rows: int = 5,
+    timeout: float | None = None,
+    allow_missing: bool = False,
+    id_secret: str = "",
     **options: Any,
-) -> FederatedCircuit:
-    """Learn one density from tables that stay where they are.
+) -> Any:
+    """Learn one model from tables that stay where they are.
 
     Args:
-        clients: name to rows (DataFrame, CSV or Parquet).
+        clients: name to rows (DataFrame, CSV or Parquet, image array); None where the engine runs
+            already and has its members.
         id: column that aligns rows of different clients; never a variable.
         label: column to be predicted well; held by all clients or by some.
         share_label: send the owner's label to the other clients, over the ids.
         learner: for all clients, or one by client name.
         agreement: rule, or "auto".
+        engine: "local" (in this process), "processes" (one for each client), or an engine.
         placement: "gathered" brings the client models here, "remote" leaves them where they are.
+        operation: "mixture" for a density of sums and products; "average" or "vote" for a
+            classifier made of any client models (`FederatedEnsemble`).
         kinds: kinds of columns, where a guess would be wrong.
         missing_values: spellings of a missing value besides those pandas knows.
+        schema: agreed in an earlier run; by default it is agreed on now.
         seed: the same seed gives the same model.
         min_rows: a sketch of a column says nothing that fewer rows stand behind.
+        timeout: seconds a client has for each message; no limit by default.
+        allow_missing: go on without the variables of a client that fails and alone holds them.
+        id_secret: mixed into digests of ids; clients know it, the server does not.
         **options: of the named rule.
+
+    Returns:
+        A `FederatedCircuit`, or a `FederatedEnsemble` for "average" and "vote".
     """
-    if not clients:
-        raise FederationError("federate needs at least one client")
-    declared = dict(kinds or {})
-    if label is not None:
-        declared.setdefault(label, "categorical")
-    members = {
-        name: Client(
-            name,
-            read(data),
-            _learner_of(learner, name),
-            id=id,
-            kinds=declared,
-            missing_values=tuple(missing_values),
-        )
-        for name, data in clients.items()
-    }
-    server = Server(LocalEngine(members), label=label, seed=seed, min_rows=min_rows)
-    if server.setting != "horizontal":
-        if id is None:
-            if server.setting == "vertical":
-                raise FederationError(
-                    "the clients share no column, so rows must be matched by an id: pass id="
-                )
-        else:
-            server.align()
-            if share_label and label is not None and not server.label_is_shared:
-                server.share_label()
-    rule = _rule(agreement, server, options)
-    take = {
-        "keep": placement == "remote",
-        "decode": api.from_bytes,
-        "remote": lambda client, key, schema, size: _remote(server, client, key, schema, size),
-    }
-    ingredients = rule.train(server, take)
-    return FederatedCircuit.glue(rule, ingredients, server.setting, server.ledger, server.dropped)
+    run = FederationRun(
+        id, label, share_label, learner, agreement, engine, placement, operation,
+        dict(kinds or {}), tuple(missing_values), schema, seed, min_rows, timeout, allow_missing,
+        id_secret, options,
+    )  # fmt: skip
+    return run.start(clients)
 
 
-def _remote(server: Server, client: str, key: str, schema: Any, size: int) -> Density:
-    return RemoteDensity(server, client, key, schema, size)
+@dataclass(frozen=True)
+class FederationRun:
+    """The settings of a run, and its server while clients are held. See `federate`."""
 
+    id: str | None
+    label: str | None
+    share_label: bool
+    learner: Any
+    agreement: str | Rule
+    engine: Engine
+    placement: Placement
+    operation: str
+    kinds: dict[str, Any]
+    missing_values: tuple[object, ...]
+    schema: Schema | None
+    seed: int
+    min_rows: int
+    timeout: float | None
+    allow_missing: bool
+    id_secret: str
+    options: Mapping[str, Any]
+    transport: Transport | None = field(default=None, repr=False)
 
-def _learner_of(learner: str | Learner | Mapping[str, str | Learner], client: str) -> MakeLearner:
-    """The learner of one client, made anew for each job with or without the label."""
-    if isinstance(learner, Mapping):
-        if client not in learner:
-            raise FederationError(f"no learner is named for client {client!r}")
-        learner = learner[client]
-    chosen: Any = learner
-
-    def make(label: str | None) -> Learner:
-        if isinstance(chosen, str):
-            return api.make_learner(chosen, {}, {"label": label})
-        if hasattr(chosen, "label"):
-            return replace(chosen, label=label)  # type: ignore[no-any-return]
-        made: Learner = chosen
+    def start(self, clients: Mapping[str, Data] | None) -> FederatedCircuit | FederatedEnsemble:
+        """Start clients, train, and let go of them unless models stay there."""
+        if self.placement not in ("gathered", "remote"):
+            raise FederationError(f"placement is gathered or remote, found {self.placement!r}")
+        transport = self._transport(clients)
+        run = replace(self, transport=transport)
+        try:
+            made = run.train(transport)
+        except BaseException:
+            if transport is not self.engine:
+                transport.close()
+            raise
+        stays = self.placement == "remote" or getattr(made, "is_remote", False)
+        if not stays and transport is not self.engine:
+            transport.close()
+            made = replace(made, run=replace(run, transport=None))
         return made
 
-    return make
+    def _transport(self, clients: Mapping[str, Data] | None) -> Transport:
+        engine = ENGINES.get(self.engine, None) if isinstance(self.engine, str) else self.engine
+        if engine is None:
+            raise FederationError(f"no engine {self.engine!r}; there are {', '.join(ENGINES)}")
+        if isinstance(engine, Transport) and not isinstance(engine, type):
+            if clients is not None:
+                raise FederationError("an engine that runs has its clients: pass clients=None")
+            return engine
+        if not clients:
+            raise FederationError("federate needs at least one client")
+        births = {str(name): self._birth(str(name), data) for name, data in clients.items()}
+        if engine is LocalEngine:
+            members = {
+                name: client_of(birth, learner_maker(self._learner_of(name)))
+                for name, birth in births.items()
+            }
+            return LocalEngine(members)
+        encoded = {}
+        for name, birth in births.items():
+            kind, learner_options = learner_record(self._learner_of(name), name)
+            encoded[name] = replace(birth, learner=kind, options=learner_options).to_bytes()
+        made: Transport = engine(encoded, BORN)
+        return made
+
+    def _birth(self, name: str, data: Data) -> Birth:
+        kinds = dict(self.kinds)
+        if self.label is not None:
+            kinds.setdefault(self.label, "categorical")
+        return Birth(
+            name, as_table(name, data), "", {}, self.id, kinds, self.missing_values, self.id_secret
+        )
+
+    def _learner_of(self, client: str) -> Any:
+        if not isinstance(self.learner, Mapping):
+            return self.learner
+        if client not in self.learner:
+            raise FederationError(f"no learner is named for client {client!r}")
+        return self.learner[client]
+
+    def _server(self, transport: Transport, schema: Schema | None) -> Server:
+        return Server(
+            transport,
+            label=self.label,
+            seed=self.seed,
+            min_rows=self.min_rows,
+            timeout=self.timeout,
+            schema=schema,
+        )
+
+    def train(self, transport: Transport) -> FederatedCircuit | FederatedEnsemble:
+        """One run with the members of a transport."""
+        server = self._server(transport, self.schema)
+        self._match_rows(server)
+        if self.operation != "mixture":
+            remote = self.placement == "remote"
+            made = train_ensemble(server, self.operation, remote, classifier_of, **self.options)
+            return replace(made, run=self, id=self.id, secret=self.id_secret)
+        lost: dict[str, str] = {}
+        while True:
+            try:
+                rule, ingredients = self._train_rule(server)
+                break
+            except LostClientError as error:
+                lost[error.client] = str(error)
+                server.lose(error.client, str(error))
+        fed = self._glue(rule, ingredients, server)
+        if lost and not self.allow_missing:
+            raise FederationError(
+                f"{'; '.join(lost.values())}. The model of the others is in this error's `rest`; "
+                "allow_missing=True goes on without those variables",
+                rest=fed,
+            )
+        return fed
+
+    def _match_rows(self, server: Server) -> None:
+        if server.setting == "horizontal":
+            return
+        if self.id is not None:
+            server.align()
+            if self.share_label and self.label is not None and not server.label_is_shared:
+                server.share_label()
+        elif server.setting == "vertical":
+            raise FederationError(
+                f"the clients {', '.join(map(repr, server.clients))} share no column, so rows must "
+                "be matched by an id: pass id="
+            )
+
+    def _take(self, server: Server) -> dict[str, Any]:
+        """How models are taken: as bytes, or as references to where they stay."""
+        return {
+            "keep": self.placement == "remote",
+            "decode": api.from_bytes,
+            "remote": lambda client, key, schema, size: RemoteDensity(
+                server, client, key, schema, size
+            ),
+        }
+
+    def _train_rule(self, server: Server) -> tuple[Rule, Ingredients]:
+        take = self._take(server)
+        if not isinstance(self.agreement, str):
+            return self.agreement, self.agreement.train(server, take)
+        rule, scores = make_rule(self.agreement, server, take, self.options)
+        return rule, replace(rule.train(server, take), scores=scores)
+
+    def _glue(
+        self, rule: Rule, ingredients: Ingredients, server: Server, **facts: Any
+    ) -> FederatedCircuit:
+        told = {
+            "setting": server.setting,
+            "ledger": server.ledger,
+            "dropped": server.dropped,
+            "n_rows": server.n_rows,
+            "id": self.id,
+            "run": self,
+            **facts,
+        }
+        if self.placement == "remote":
+            return RemoteCircuit.glue(rule, ingredients, secret=self.id_secret, **told)
+        return FederatedCircuit.glue(rule, ingredients, **told)
+
+    # --- later ------------------------------------------------------------------------------------
+
+    def join(self, fed: FederatedCircuit, name: str, data: Any, learner: Any) -> FederatedCircuit:
+        """Let a client join a horizontal federation: it alone trains."""
+        assert fed.ingredients is not None
+        assert fed.rule is not None
+        engine = self.engine if not isinstance(self.engine, Transport) else "local"
+        mine = self.learner if learner is None else learner
+        if isinstance(mine, Mapping):
+            raise FederationError(f"client {name!r}: say which learner it uses (learner=)")
+        alone = replace(self, learner=mine, engine=engine, agreement=fed.rule, transport=None)
+        transport = alone._transport({name: data})
+        try:
+            server = alone._server(transport, fed.ingredients.schema)
+            if set(server.schema.names) != set(fed.ingredients.schema.names):
+                missing = set(fed.ingredients.schema.names) - set(server.schema.names)
+                raise ClientError(name, f"it lacks {', '.join(map(repr, sorted(missing)[:5]))}")
+            found = alone._fit_like(fed.ingredients, name, server)
+        except BaseException:
+            transport.close()
+            raise
+        if self.placement != "remote":
+            transport.close()
+        return self._glue(
+            fed.rule,
+            _together(fed.ingredients, found),
+            server,
+            ledger=Ledger([*fed.ledger.entries, *server.ledger.entries]),
+            dropped={k: v for k, v in fed.dropped.items() if k != name},
+            n_rows={**fed.n_rows, **server.n_rows},
+        )
+
+    def _fit_like(self, others: Ingredients, name: str, server: Server) -> Ingredients:
+        """Have the newcomer fit what the others have fitted: every job is on all columns."""
+        jobs = {
+            job: Job(name, job, server.schema.names, per_label=code >= 0)
+            for _, job, code in others.models
+        }
+        if any(not job.startswith("S") for job in jobs):
+            raise FederationError("a client that was trained alone is clustered: train again")
+        tables = {}
+        if "label" in others.tables:
+            tables["label"] = np.asarray(server.label_counts[name])
+        found = Ingredients(server.schema, server.label, tables=tables)
+        return fit(server, list(jobs.values()), self._take(server), found)
+
+    def retrain(self, clients: list[str]) -> FederatedCircuit:
+        """Train again with some of the clients, schema and grids agreed anew."""
+        if self.transport is None:
+            raise FederationError(
+                "the clients were let go after training (placement='gathered'): call federate again"
+            )
+        made = self.train(_Some(self.transport, clients))
+        assert isinstance(made, FederatedCircuit)
+        return made
+
+    def close(self) -> None:
+        """Let go of the clients; an engine that was passed in is its maker's to close."""
+        if self.transport is not None and self.transport is not self.engine:
+            self.transport.close()
 
 
-def _rule(agreement: str | Rule, server: Server, options: Mapping[str, Any]) -> Rule:
-    if not isinstance(agreement, str):
-        return agreement
-    name = agreement
-    if name == "auto":
-        horizontal = server.setting == "horizontal"
-        name = "latent"
-        if server.label_is_shared:
-            name = "product"
-        elif horizontal:
-            name = "independent"
-    if name == "latent" and server.setting == "hybrid":
-        return Anchors(**options)
-    if name not in RULES:
-        raise FederationError(f"no agreement rule {name!r}; there are auto, {', '.join(RULES)}")
-    made: Rule = RULES[name](**options)
-    return made
+@dataclass(frozen=True)
+class _Some:
+    """Some members of an engine."""
+
+    whole: Transport
+    chosen: list[str]
+
+    def members(self) -> list[str]:
+        return sorted(self.chosen)
+
+    def call(
+        self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
+    ) -> dict[str, bytes | Exception]:
+        return self.whole.call(verb, payloads, timeout)
+
+    def close(self) -> None:
+        self.whole.close()
+
+
+def _together(a: Ingredients, b: Ingredients) -> Ingredients:
+    """Ingredients of disjoint clients whose rows add up."""
+    tables = {k: np.asarray(t + b.tables[k]) for k, t in a.tables.items() if k in b.tables}
+    return replace(
+        a,
+        models={**a.models, **b.models},
+        rows={**a.rows, **b.rows},
+        tables=tables,
+        seconds={**a.seconds, **b.seconds},
+        calibration=None,
+    )

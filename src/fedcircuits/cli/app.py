@@ -116,8 +116,42 @@ def inspect(
 
 
 @app.command()
+def federate(
+    file: Annotated[Path, typer.Argument(help="A TOML file that names clients and settings.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the model.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="local, or processes: one for each client.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Learn one model from tables that stay where they are.
+
+    Example of a file (paths are relative to it):
+
+      label = "default"
+
+      id = "customer"
+
+      output = "model.fc"
+
+      [clients]
+
+      bank = "bank.parquet"
+
+      shop = "shop.csv"
+    """
+    from fedcircuits.cli.federate import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, file, output, engine)
+
+
+@app.command()
 def demo(seed: Seed = 0, json: Json = False) -> None:
-    """Learn from built-in data and ask every kind of question; takes seconds."""
+    """Split built-in data three ways over four clients, learn, ask, compare; under a minute."""
     from fedcircuits.cli.demo import run
 
     out = Output(json)

@@ -9,12 +9,14 @@ only where it lowers the log-loss of rows it was not fitted on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from fedcircuits.density import Density
+from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray, IntArray
 
 RIDGE = 1.0  # pseudo-rows that pull every weight towards 1
@@ -64,6 +66,29 @@ def fit_calibration(
         return None
     best = _fit(log_probs, labels, log_prior)
     return Calibration(best.weights, best.bias, gain)
+
+
+def log_loss(log_joint: FloatArray, labels: IntArray) -> float:
+    """Mean -log p(y | x) from log p(x, y) (n, Y); infinite where a label was held impossible."""
+    if len(labels) == 0:
+        return float("nan")
+    total = logsumexp(log_joint, axis=1)
+    with np.errstate(invalid="ignore"):
+        chosen = log_joint[np.arange(len(labels)), labels] - total
+    return -float(np.where(np.isnan(chosen), -np.inf, chosen).mean())
+
+
+def label_log_joint(model: Density, table: Table, label: str | None) -> FloatArray:
+    """(n, Y) log p(x, y) for every class, or (n, 1) log p(x) of a model without the label."""
+    if label is None or label not in model.schema:
+        return model.log_prob_table(table)[:, None]
+    at = model.schema.position(label)
+    observed = table.observed.copy()
+    observed[:, at] = False
+    hidden = replace(table, observed=observed)
+    with np.errstate(divide="ignore"):
+        log_posterior = np.log(model.posterior_table(hidden, at))
+    return np.asarray(model.log_prob_table(hidden)[:, None] + log_posterior)
 
 
 def _loss(model: Calibration, log_probs: FloatArray, labels: IntArray) -> float:

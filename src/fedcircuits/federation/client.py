@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,13 +15,27 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from fedcircuits import encoding
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation import messages as m
-from fedcircuits.federation.clusters import cluster_rows, features, nearest_centres
+from fedcircuits.federation.answering import Answering
+from fedcircuits.federation.calibration import fit_calibration, label_log_joint, log_loss
+from fedcircuits.federation.classifiers import KEY, train_classifier
+from fedcircuits.federation.clusters import cluster_rows, drawn_classes, features, nearest_centres
+from fedcircuits.federation.describing import describe
+from fedcircuits.federation.fitting import (
+    CLASS,
+    BoolArray,
+    Models,
+    SoftGroups,
+    among,
+    fit_job,
+    for_classes,
+    labels,
+)
+from fedcircuits.federation.ids import check_distinct, digests, fingerprint
 from fedcircuits.federation.seeds import named_rng
-from fedcircuits.schema import Kind, Schema, Sketch, Table, Variable
+from fedcircuits.schema import Kind, Schema, Table, Variable
 from fedcircuits.schema.grid import IntArray
 
 MakeLearner = Callable[[str | None], Learner]
@@ -29,8 +43,13 @@ VERBS: dict[str, type[m.Message]] = {
     "describe": m.Describe, "agree": m.Agree, "digests": m.AskDigests, "align": m.Align,
     "tell_label": m.AskLabel, "take_label": m.Label, "cluster": m.Cluster, "assign": m.Assign,
     "start": m.AskStart, "centres": m.AskCentres, "table_of": m.AskTable, "fit": m.Fit,
-    "ask": m.Ask,
+    "ask": m.Ask, "share": m.Share, "use_rows": m.UseRows, "judge": m.Judge,
+    "calibrate": m.Calibrate,
+    "query": m.Query, "fit_classifier": m.FitClassifier,
 }  # fmt: skip
+# Requests that take long or draw numbers: their replies are kept, for as long as nothing changes.
+COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres")
+CHANGING = ("agree", "align", "take_label", "cluster", "assign", "centres", "share", "use_rows")
 
 
 class Client:
@@ -43,6 +62,7 @@ class Client:
         id: column that only aligns rows; never a variable.
         kinds: kinds of columns, where a guess would be wrong.
         missing_values: spellings of a missing value besides those pandas knows.
+        id_secret: mixed into digests of ids; the clients know it and the server does not.
     """
 
     def __init__(
@@ -54,10 +74,13 @@ class Client:
         id: str | None = None,
         kinds: dict[str, Any] | None = None,
         missing_values: tuple[object, ...] = (),
+        id_secret: str = "",
     ) -> None:
         self.name = name
         self._ids = None if id is None or id not in frame.columns else frame[id]
         self._frame = frame if self._ids is None else frame.drop(columns=id)
+        self._secret = id_secret
+        self._answering = Answering(name, self._ids, id_secret)
         self._make_learner = make_learner
         self._kinds = {k: v for k, v in (kinds or {}).items() if k in self._frame.columns}
         self._missing_values = missing_values
@@ -67,41 +90,38 @@ class Client:
         self._rows = np.zeros(0, dtype=np.int64)  # aligned rows of mine ...
         self._numbers = np.zeros(0, dtype=np.int64)  # ... and their numbers in the federation
         self._groups: dict[str, IntArray] = {}  # cluster or latent class of every row, by job
+        self._shares: dict[str, SoftGroups] = {}  # the same where rows belong to several
+        self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[str, Density] = {}
-        self._done: dict[str, bytes] = {}
+        self._told: dict[str, str] = {}  # the last request of every kind that changes me
+        self._done: dict[str, tuple[str, bytes]] = {}  # last reply of every costly kind
 
     def handle(self, verb: str, payload: bytes) -> bytes:
         """Answer one message; an error of ours travels as a message, not as an exception."""
-        key = hashlib.sha256(verb.encode() + payload).hexdigest()
-        if key in self._done:  # the same request again gives the same reply
-            return self._done[key]
         try:
+            if verb not in VERBS:
+                raise FedcircuitsError(f"no request {verb!r}")
             request = VERBS[verb].from_bytes(payload)
-            reply: m.Message = getattr(self, f"_{verb}")(request)
-        except (FedcircuitsError, ValueError, KeyError, AttributeError) as error:
+            place, told = f"{verb} {getattr(request, 'job', '')}", fingerprint(payload)
+            others = sorted(item for item in self._told.items() if item[0] != place)
+            key = fingerprint(told.encode(), repr(others).encode())
+            if verb in COSTLY and place in self._done and self._done[place][0] == key:
+                return self._done[place][1]  # the same request again: not a second time
+            with threadpool_limits(1) if verb in COSTLY else nullcontext():
+                reply: m.Message = getattr(self, f"_{verb}")(request)
+            answer = reply.to_bytes()
+        except Exception as error:  # whatever a learner raises is told, and the others go on
             return m.Failed(f"{type(error).__name__}: {error}").to_bytes()
-        answer = reply.to_bytes()
-        if verb in ("fit", "cluster"):  # what is costly, or random
-            self._done[key] = answer
+        if verb in COSTLY:
+            self._done[place] = (key, answer)
+        if verb in CHANGING:
+            self._told[place] = told
         return answer
 
     # --- handshake --------------------------------------------------------------------------------
 
     def _describe(self, request: m.Describe) -> m.Description:
-        schema = Schema.infer(self._frame, self._kinds, missing_values=self._missing_values)
-        table = schema.encode(self._frame, missing_values=self._missing_values)
-        sketches: m.Arrays = {}
-        exact: dict[str, bool] = {}
-        for at, variable in enumerate(schema):
-            if not variable.is_coded:
-                seen = table.observed[:, at]
-                sketch = Sketch.of(table.values[seen, at], min_rows=request.min_rows)
-                exact[variable.name] = sketch.exact
-                sketches |= {
-                    f"{variable.name}\x1f{part}": getattr(sketch, part) for part in SKETCH_PARTS
-                }
-        missing = {v.name: int((~table.observed[:, i]).sum()) for i, v in enumerate(schema)}
-        return m.Description(schema.to_json(), len(table), missing, exact, sketches)
+        return describe(self._frame, self._kinds, self._missing_values, request.min_rows)
 
     def _agree(self, request: m.Agree) -> m.Ready:
         schema = Schema.from_json(request.schema)
@@ -125,18 +145,8 @@ class Client:
     def _digests(self, request: m.AskDigests) -> m.Digests:
         if self._ids is None:
             raise FedcircuitsError(f"client {self.name!r} has no id column to align by")
-        twice = self._ids[self._ids.duplicated()]
-        if len(twice):
-            raise FedcircuitsError(
-                f"client {self.name!r}: {len(twice)} id(s) appear more than once, first "
-                f"in row {twice.index[0]!r}"
-            )
-        salt = request.salt.encode()
-        digests = [
-            np.frombuffer(hashlib.sha256(salt + str(i).encode()).digest()[:12], dtype=np.uint8)
-            for i in self._ids
-        ]
-        return m.Digests(np.stack(digests))
+        check_distinct(self._ids, self.name)
+        return m.Digests(digests(self._ids, request.salt, self._secret, self.name))
 
     def _align(self, request: m.Align) -> m.Ready:
         self._rows = request.rows.astype(np.int64)
@@ -145,20 +155,17 @@ class Client:
 
     def _tell_label(self, request: m.AskLabel) -> m.Label:
         del request
-        table = self._have()
-        if self._label is None or self._label not in table.schema:
-            raise FedcircuitsError(f"client {self.name!r} does not hold the label")
-        at = table.schema.position(self._label)
-        variable = table.schema.variables[at]
-        known = table.observed[self._rows, at]
-        codes = table.values[self._rows[known], at].astype(np.int32)
-        return m.Label(self._numbers[known], codes, list(variable.categories), variable.kind)
+        codes, known = labels(self._have(), self._label, self.name)
+        told = known[self._rows]
+        variable = self._have().schema[self._label or ""]
+        mine = codes[self._rows[told]].astype(np.int32)
+        return m.Label(self._numbers[told], mine, list(variable.categories), variable.kind)
 
     def _take_label(self, request: m.Label) -> m.Ready:
         """Add the shared label to my table: known for aligned rows, missing for the others."""
         table = self._have()
         assert self._label is not None
-        position = pd.Index(self._numbers).get_indexer(pd.Index(request.numbers))
+        position = self._positions(request.numbers)
         mine = position >= 0
         values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
         rows = self._rows[position[mine]]
@@ -212,14 +219,16 @@ class Client:
 
     def _assign(self, request: m.Assign) -> m.Ready:
         """Latent classes: told for aligned rows, mapped through r(l | k) for the others."""
-        source = request.job.rsplit("/", 1)[0]
-        by_cluster = request.table.argmax(axis=1)  # (K,) the likeliest class of a cluster
-        classes = by_cluster[self._groups[source]].astype(np.int64)
-        position = pd.Index(self._numbers).get_indexer(pd.Index(request.numbers))
+        classes = np.full(len(self._have()), -1, dtype=np.int64)
+        source = self._groups.get(request.job.rsplit("/", 1)[0])
+        if source is not None and request.table.size:
+            rng = named_rng(self._seed, self.name, request.job)
+            classes = drawn_classes(request.table, source, rng)
+        position = self._positions(request.numbers)
         mine = position >= 0
         classes[self._rows[position[mine]]] = request.classes[mine]
         self._groups[request.job] = classes
-        counts = np.bincount(classes, minlength=request.table.shape[1])
+        counts = np.bincount(classes[classes >= 0], minlength=request.table.shape[1])
         return m.Ready(len(classes), [float(c) for c in counts])
 
     def _start(self, request: m.AskStart) -> m.Start:
@@ -271,81 +280,105 @@ class Client:
                     rows[key], parameters[key] = count, model.n_parameters
                     self._models[key] = model
                     if not request.keep:
-                        models[key] = m.model_array(encoding.pack(model.to_record()))
-        return m.Fitted(rows, parameters, time.process_time() - start, models)
+                        models[key] = m.encoded(model)
+        return m.Fitted(rows, parameters, np.array([time.process_time() - start]), models)
 
-    def _fit_job(self, job: dict[str, Any]) -> dict[str, tuple[Density, float]]:
-        """The models of one job: one, or one for each class of the label (p_c(x | y))."""
-        table = self._have().columns(job["columns"])
-        if job["group"] is not None:
-            table = table.rows(np.flatnonzero(self._groups[job["group"]] == job["value"]))
+    def _fit_job(self, job: dict[str, Any]) -> Models:
+        """The models of one job: one, or one for each class (see `fitting`)."""
+        table = self._have()
+        groups: dict[str, IntArray | SoftGroups] = {**self._groups, **self._shares}
+        if self._use is not None:
+            table = table.rows(self._use)
+            groups = {name: among(group, self._use) for name, group in groups.items()}
         label = self._label if self._label in table.schema else None
         rng = named_rng(self._seed, self.name, job["job"])
-        if label is None or not job["per_label"]:
-            if len(table) == 0:
-                return {}
-            return {job["job"]: (self._learn(table, label, rng), float(len(table)))}
-        at = table.schema.position(label)
-        table = table.rows(table.observed[:, at])
-        codes = table.values[:, at].astype(np.int64)
-        counts = np.bincount(codes, minlength=table.schema.variables[at].n_codes)
-        others = [name for name in table.schema.names if name != label]
-        if (counts > 0).sum() == 1:  # one class: there is nothing to condition on
-            only = self._learn(table.columns(others), None, rng)
-            return {f"{job['job']}|{codes[0]}": (only, float(len(table)))}
-        joint = self._learn(table, label, rng) if len(table) else None
-        answer: dict[str, tuple[Density, float]] = {}
-        for y in np.flatnonzero(counts):
-            assert joint is not None
-            evidence = Table.empty(joint.schema, 1)
-            evidence.values[0, at], evidence.observed[0, at] = y, True
-            answer[f"{job['job']}|{y}"] = (
-                joint.restrict(tuple(others), evidence),
-                float(counts[y]),
-            )
-        return answer
+        tells = getattr(self._make_learner(CLASS), "label", None) == CLASS
+        return fit_job(job, table, label, groups, self._learn, rng, tells_classes=tells)
+
+    def _use_rows(self, request: m.UseRows) -> m.Ready:
+        """Leave rows out of the fits that follow: validation rows, or a trial on few rows."""
+        self._use = None
+        if request.share < 1 or request.numbers.size < self._numbers.size:
+            rng = named_rng(self._seed, self.name, "use rows")
+            use = rng.random(len(self._have())) < request.share
+            use[self._rows] = np.isin(self._numbers, request.numbers)
+            self._use = use
+        return m.Ready(len(self._have()), [])
+
+    def _share(self, request: m.Share) -> m.Ready:
+        """Responsibilities of aligned rows, for a round of EM."""
+        at = self._positions(request.numbers)
+        mine = at >= 0
+        # A row that is not aligned stays in the class it was mapped to.
+        mapped = self._groups.get("K/L", np.full(len(self._have()), -1, dtype=np.int64))
+        rest = np.setdiff1d(np.flatnonzero(mapped >= 0), self._rows)
+        self._shares[request.job] = SoftGroups(
+            np.concatenate([self._rows[at[mine]], rest]),
+            np.concatenate([request.classes[mine].astype(np.int64), mapped[rest]]),
+            np.concatenate([request.weights[mine].astype(float), np.ones(rest.size)]),
+        )
+        return m.Ready(len(self._have()), [])
+
+    def _judge(self, request: m.Judge) -> m.Judged:
+        """How well the label is told; the label stays here."""
+        codes, known = self._labels_of(request.numbers)
+        return m.Judged(log_loss(request.log_joint[known], codes[known]), int(known.sum()))
+
+    def _calibrate(self, request: m.Calibrate) -> m.Calibrated:
+        """Weights of the evidence, fitted where the label is."""
+        codes, known = self._labels_of(request.numbers)
+        found = fit_calibration(request.log_probs[known], codes[known], request.log_prior)
+        if found is None:
+            return m.Calibrated(np.zeros(0), np.zeros(0), 0.0)
+        return m.Calibrated(found.weights, found.bias, found.gain)
+
+    def _labels_of(self, numbers: IntArray) -> tuple[IntArray, BoolArray]:
+        """Label codes of aligned rows, and whether they are known."""
+        at = self._positions(numbers)
+        codes, known = labels(self._have(), self._label, self.name)
+        rows = self._rows[np.maximum(at, 0)]
+        return codes[rows], (at >= 0) & known[rows]
+
+    def _positions(self, numbers: IntArray) -> IntArray:
+        """Where aligned rows are among mine, -1 for those I do not hold."""
+        return np.asarray(pd.Index(self._numbers).get_indexer(pd.Index(numbers)))
 
     def _learn(self, table: Table, label: str | None, rng: np.random.Generator) -> Density:
-        return self._make_learner(label).fit(table, rng)
+        learner = self._make_learner(label)
+        return (for_classes(learner, table) if label == CLASS else learner).fit(table, rng)
 
     # --- queries on models that stay --------------------------------------------------------------
 
     def _ask(self, request: m.Ask) -> m.Answer:
-        """Answer a hook of a model that stayed here; rows are sent along or looked up by number."""
+        """Log-likelihoods of aligned rows, for weights and validation during training."""
         model = self._models[request.model]
-        table = self._asked_rows(model, request)
+        position = self._positions(request.numbers)
+        if (position < 0).any():
+            raise FedcircuitsError(f"client {self.name!r} does not hold every row asked for")
+        rows = self._have().columns(list(model.schema.names)).rows(self._rows[position])
+        table = replace(rows, schema=model.schema)
         if request.what == "log_prob":
             return m.Answer(model.log_prob_table(table))
-        if request.what == "sample":
-            rng = np.random.default_rng(request.seed)
-            return m.Answer(model.sample_table(table, rng))
-        if request.what == "mpe":
-            return m.Answer(model.mpe_table(table))
-        if request.what == "moment":
-            return m.Answer(model.moment_table(table, request.order))
-        if request.what == "posterior":
-            return m.Answer(model.posterior_table(table, request.order))
-        if request.what == "covariance":
-            return m.Answer(model.covariance_table(table, list(range(len(model.schema)))))
+        if request.what == "label":
+            return m.Answer(label_log_joint(model, table, self._label))
         raise FedcircuitsError(f"no question {request.what!r}")
 
-    def _asked_rows(self, model: Density, request: m.Ask) -> Table:
-        if request.numbers.size:
-            position = pd.Index(self._numbers).get_indexer(pd.Index(request.numbers))
-            if (position < 0).any():
-                raise FedcircuitsError(f"client {self.name!r} does not hold every row asked for")
-            rows = self._have().columns(list(model.schema.names)).rows(self._rows[position])
-            return replace(rows, schema=model.schema)
-        values, observed = request.values, request.observed
-        return Table(model.schema, values, observed.astype(bool), pd.RangeIndex(len(values)))
+    def _query(self, request: m.Query) -> m.Answers:
+        """Questions to models that stayed here, by id or with cells sent along."""
+        return self._answering.answer(request, self._models, self._have())
+
+    def _fit_classifier(self, request: m.FitClassifier) -> m.ClassifierFitted:
+        assert self._label is not None
+        learner, table = self._make_learner(self._label), self._have().columns(request.columns)
+        rng = named_rng(self._seed, self.name, KEY)
+        made, told = train_classifier(learner, table, self._label, rng, request.keep)
+        self._answering.classifiers[KEY] = made
+        return told
 
     def _have(self) -> Table:
         if self._table is None:
             raise FedcircuitsError(f"client {self.name!r} was not told the agreed schema yet")
         return self._table
-
-
-SKETCH_PARTS = ("heavy", "heavy_rows", "points", "point_rows")
 
 
 def _unnamed(strata: IntArray) -> IntArray:

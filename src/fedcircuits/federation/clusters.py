@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray, IntArray
@@ -60,6 +59,8 @@ def cluster_rows(
         n_clusters: K in all, shared out over the strata.
         rng: source of the starts.
     """
+    from sklearn.cluster import KMeans  # here: it takes a second to import
+
     X = features(table)
     counts = np.bincount(strata).astype(float)
     index = np.zeros(len(table), dtype=np.int64)
@@ -74,6 +75,22 @@ def cluster_rows(
         index[rows] = len(stratum_of) + found.predict(X[rows])
         stratum_of += [stratum] * k
     return index, np.array(stratum_of, dtype=np.int64)
+
+
+def drawn_classes(table: FloatArray, clusters: IntArray, rng: np.random.Generator) -> IntArray:
+    """(n,) a latent class of each row drawn from r(l | k) of its cluster.
+
+    The likeliest class would do where clusters tell classes apart; where they do not, it would give
+    all rows of a cluster to one class and starve the rest.
+
+    Args:
+        table: (K, R) r(l | k).
+        clusters: (n,) k of each row.
+        rng: source of the draws.
+    """
+    upto = np.cumsum(table, axis=1)[clusters]  # (n, R)
+    at = rng.random(len(clusters))[:, None] * upto[:, -1:]
+    return np.asarray((at >= upto).sum(axis=1).clip(max=table.shape[1] - 1), dtype=np.int64)
 
 
 def nearest_centres(

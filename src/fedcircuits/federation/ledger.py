@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -20,6 +21,7 @@ class Entry:
         phase: what it was for (schema, alignment, agreement, training, query).
         verb: the message.
         n_bytes: its length.
+        messages: how many of this kind are counted here together.
     """
 
     client: str
@@ -27,6 +29,7 @@ class Entry:
     phase: str
     verb: str
     n_bytes: int
+    messages: int = 1
 
 
 @dataclass
@@ -48,32 +51,78 @@ class Ledger:
         """Bytes of one phase."""
         return sum(entry.n_bytes for entry in self.entries if entry.phase == phase)
 
-    def table(self) -> pd.DataFrame:
-        """Messages and bytes per client, direction and phase."""
+    @property
+    def n_messages(self) -> int:
+        """All messages."""
+        return sum(entry.messages for entry in self.entries)
+
+    def table(self, by: Sequence[str] = ("client", "phase", "direction")) -> pd.DataFrame:
+        """Messages and bytes per client, phase and direction, or by other fields of an entry."""
+        keys = list(by)
         if not self.entries:
-            return pd.DataFrame(columns=["client", "phase", "direction", "messages", "bytes"])
+            return pd.DataFrame(columns=[*keys, "messages", "bytes"])
         frame = pd.DataFrame([vars(entry) for entry in self.entries])
-        grouped = frame.groupby(["client", "phase", "direction"], sort=True)["n_bytes"]
-        counted = grouped.agg(messages="count", bytes="sum")
+        grouped = frame.groupby(keys, sort=True)
+        counted = grouped.agg(messages=("messages", "sum"), bytes=("n_bytes", "sum"))
         return counted.reset_index()
 
+    def totals(self) -> list[list[Any]]:
+        """Plain values for a file: entries of one kind added up."""
+        sums: dict[tuple[str, str, str, str], list[int]] = {}
+        for e in self.entries:
+            total = sums.setdefault((e.client, e.direction, e.phase, e.verb), [0, 0])
+            total[0] += e.n_bytes
+            total[1] += e.messages
+        return [[*key, *total] for key, total in sorted(sums.items())]
 
-def fed_pc_parameters(n_parameters: int, n_clients: int) -> dict[str, int]:
-    """The paper's formulas for FedPC (section 3.4): parameters sent once.
+    @staticmethod
+    def from_totals(rows: list[list[Any]]) -> Ledger:
+        """Inverse of `totals`."""
+        return Ledger(
+            [
+                Entry(str(client), direction, str(phase), str(verb), int(n_bytes), int(messages))
+                for client, direction, phase, verb, n_bytes, messages in rows
+            ]
+        )
 
-    Horizontally every client sends its model once; vertically and in hybrid settings too, one model
-    for each of its clusters, all counted in `n_parameters`.
-    """
-    return {"parameters": n_parameters, "bytes (float64)": 8 * n_parameters, "clients": n_clients}
+
+# --- the paper's formulas (section 3.4), in numbers sent ------------------------------------------
+
+
+def fed_pc_horizontal(n_parameters: float, n_clients: int) -> float:
+    """|C| (M + 1): every client sends its M parameters and its row count, once."""
+    return n_clients * (n_parameters + 1)
+
+
+def fed_pc_vertical(
+    n_parameters: float, n_clients: int, n_clusters: float, n_products: int
+) -> float:
+    """K M |C| + P: one model for each of K clusters, and the weights of P products."""
+    return n_clusters * n_parameters * n_clients + n_products
+
+
+def fed_pc_hybrid(shared: Sequence[float], private: Sequence[float]) -> float:
+    """Horizontal costs of the shared subspaces and vertical costs of the private ones."""
+    return float(sum(shared) + sum(private))
+
+
+def fed_avg(n_parameters: float, n_clients: int, rounds: int) -> float:
+    """M |C| K: every client sends its parameters in every round (the way down not counted)."""
+    return n_parameters * n_clients * rounds
+
+
+def split_nn(n_rows: int, activation: int, n_clients: int, epochs: int) -> float:
+    """E |C| F S: a vector of F activations per row, client and epoch (gradients not counted)."""
+    return float(n_rows) * activation * n_clients * epochs
 
 
 def fed_avg_bytes(n_parameters: int, n_clients: int, rounds: int, width: int = 4) -> int:
-    """FedAvg: the model down and up, for every client in every round."""
+    """FedAvg as it runs: the model down and up, for every client in every round."""
     return 2 * n_parameters * width * n_clients * rounds
 
 
 def split_nn_bytes(
     n_rows: int, activation: int, n_clients: int, epochs: int, width: int = 4
 ) -> int:
-    """SplitNN: a vector of activations up and of gradients down, per row, client and epoch."""
+    """SplitNN as it runs: activations up and gradients down, per row, client and epoch."""
     return 2 * n_rows * activation * width * n_clients * epochs

@@ -6,60 +6,16 @@ arrays. The server's requests and the clients' replies are all here; nothing els
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedcircuits import encoding
-from fedcircuits.errors import StorageError
-
-Array = NDArray[Any]
-Arrays = dict[str, Array]
-
-
-@dataclass(frozen=True)
-class Message:
-    """Base of all messages."""
-
-    def to_bytes(self) -> bytes:
-        """The message as it travels."""
-        header: dict[str, Any] = {}
-        arrays: Arrays = {}
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if entry.type == "Array":
-                arrays[entry.name] = np.asarray(value)
-            elif entry.type == "Arrays":
-                header[entry.name] = sorted(value)
-                arrays |= {f"{entry.name}/{key}": np.asarray(v) for key, v in value.items()}
-            else:
-                header[entry.name] = value
-        return encoding.pack(encoding.Record(type(self).__name__, header, arrays))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The message in some bytes; anything else is a `StorageError`."""
-        record = encoding.unpack(data, kind=cls.__name__, name="the message")
-        values: dict[str, Any] = {}
-        try:
-            for entry in fields(cls):
-                if entry.type == "Array":
-                    values[entry.name] = record.arrays[entry.name]
-                elif entry.type == "Arrays":
-                    keys = record.header[entry.name]
-                    values[entry.name] = {k: record.arrays[f"{entry.name}/{k}"] for k in keys}
-                else:
-                    values[entry.name] = record.header[entry.name]
-        except (KeyError, TypeError) as error:
-            raise StorageError(f"a {cls.__name__} message lacks {error}") from None
-        return cls(**values)
-
-
-def model_array(data: bytes) -> Array:
-    """The bytes of a model as an array, so that it travels inside a message."""
-    return np.frombuffer(data, dtype=np.uint8)
+from fedcircuits.federation.message import Array as Array
+from fedcircuits.federation.message import Arrays as Arrays
+from fedcircuits.federation.message import Message as Message
+from fedcircuits.federation.message import encoded as encoded
+from fedcircuits.federation.message import model_array as model_array
 
 
 @dataclass(frozen=True)
@@ -82,7 +38,7 @@ class Description(Message):
 
 @dataclass(frozen=True)
 class Agree(Message):
-    """Server: the merged schema with its grids, and the run's seed."""
+    """Server: the agreed schema and grids of your columns, the run's seed, the label's name."""
 
     schema: list[Any]
     seed: int
@@ -109,6 +65,13 @@ class Digests(Message):
     """Client: (n, 12) bytes, one digest a row, in my order."""
 
     digests: Array
+
+    def fault(self, request: Message) -> str | None:
+        """(n, 12) bytes."""
+        del request
+        if self.digests.dtype != np.uint8 or self.digests.shape[1:] != (12,):
+            return f"digests of shape {self.digests.shape}, expected (rows, 12) bytes"
+        return None
 
 
 @dataclass(frozen=True)
@@ -153,6 +116,16 @@ class Clustered(Message):
     strata: Array
     numbers: Array
     indices: Array
+
+    def fault(self, request: Message) -> str | None:
+        """One stratum a cluster, one index a row."""
+        del request
+        width = 1 if self.rows.size <= 256 else 2
+        if self.strata.shape != self.rows.shape:
+            return f"{self.strata.size} strata of {self.rows.size} clusters"
+        if self.indices.size != width * self.numbers.size:
+            return f"{self.indices.size // width} indices of {self.numbers.size} rows"
+        return None
 
 
 @dataclass(frozen=True)
@@ -201,6 +174,14 @@ class CentreSums(Message):
     rows: Array
     inertia: float
 
+    def fault(self, request: Message) -> str | None:
+        """One sum and one count a centre."""
+        assert isinstance(request, AskCentres)
+        k, width = request.centres.shape
+        if self.sums.shape != (k, width - 1) or self.rows.shape != (k,):
+            return f"sums of shape {self.sums.shape} for centres of shape {(k, width - 1)}"
+        return None
+
 
 @dataclass(frozen=True)
 class AskTable(Message):
@@ -220,6 +201,58 @@ class JointTable(Message):
 
 
 @dataclass(frozen=True)
+class Share(Message):
+    """Server: how much of aligned rows `numbers` belongs to `classes`, for rounds of EM."""
+
+    job: str
+    numbers: Array
+    classes: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class UseRows(Message):
+    """Server: fit on these aligned rows and on a share of your others, until told otherwise."""
+
+    numbers: Array
+    share: float
+
+
+@dataclass(frozen=True)
+class Judge(Message):
+    """Server, to the label's owner: (n, Y) log p(x, y) of aligned rows; how well is y told?"""
+
+    numbers: Array
+    log_joint: Array
+
+
+@dataclass(frozen=True)
+class Judged(Message):
+    """Owner: the mean of -log p(y | x), and rows behind it. The label itself stays here."""
+
+    log_loss: float
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class Calibrate(Message):
+    """Server, to the label's owner: (n, S, Y) log p(x_S | y) of aligned rows, and log q(y)."""
+
+    numbers: Array
+    log_probs: Array
+    log_prior: Array
+
+
+@dataclass(frozen=True)
+class Calibrated(Message):
+    """Owner: weights (S,) and biases (Y,), and the fall in log-loss; 0 where none is kept."""
+
+    weights: Array
+    bias: Array
+    gain: float
+
+
+@dataclass(frozen=True)
 class Fit(Message):
     """Server: fit these; each job has an id, columns, a row filter and whether per label class."""
 
@@ -233,8 +266,41 @@ class Fitted(Message):
 
     rows: dict[str, float]
     parameters: dict[str, int]
-    seconds: float
+    seconds: Array  # an array of one: it always takes the same number of bytes
     models: Arrays = field(default_factory=dict)
+
+    def fault(self, request: Message) -> str | None:
+        """Models of the jobs asked for and of nothing else."""
+        assert isinstance(request, Fit)
+        asked = {job["job"] for job in request.jobs}
+        strange = [key for key in self.rows if key.partition("|")[0] not in asked]
+        if strange:
+            return f"a model {strange[0]!r} that was not asked for"
+        if self.parameters.keys() != self.rows.keys():
+            return "parameters and rows of different models"
+        if not request.keep and self.models.keys() - self.rows.keys():
+            return "models without a row count"
+        return None
+
+
+@dataclass(frozen=True)
+class FitClassifier(Message):
+    """Server: fit your classifier of the label to these columns, the label among them."""
+
+    columns: list[str]
+    keep: bool
+
+
+@dataclass(frozen=True)
+class ClassifierFitted(Message):
+    """Client: rows of each class, what the model looks at, and its bytes unless it stays here."""
+
+    rows: list[float]
+    columns: list[str]
+    parameters: int
+    seconds: Array
+    stays: bool
+    model: Array
 
 
 @dataclass(frozen=True)
@@ -255,6 +321,59 @@ class Answer(Message):
     """Client: a vector or matrix, one row for each row asked."""
 
     values: Array
+
+    def fault(self, request: Message) -> str | None:
+        """One entry a row."""
+        assert isinstance(request, Ask)
+        n = request.numbers.size or len(request.values)
+        if request.what != "covariance" and self.values.shape[:1] != (n,):
+            return f"an answer of shape {self.values.shape} for {n} rows"
+        return None
+
+
+@dataclass(frozen=True)
+class Query(Message):
+    """Server: a question to models that stayed with you.
+
+    Cells of the rows are sent along (`values`, `observed` over `columns`) and, where there are
+    digests of ids, filled up from your own table, all but the hidden columns. A restricted model is
+    over `keep`, given the values of `given`. `rows` says which rows are for which model.
+    """
+
+    what: str
+    models: list[str]
+    columns: list[str]
+    values: Array
+    observed: Array
+    order: int = 0
+    target: str = ""
+    seed: int = 0
+    restricted: bool = False
+    keep: list[str] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
+    given_values: Array = field(default_factory=lambda: np.zeros(0))
+    salt: str = ""
+    hidden: list[str] = field(default_factory=list)
+    digests: Array = field(default_factory=lambda: np.zeros((0, 12), dtype=np.uint8))
+    rows: Arrays = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answers(Message):
+    """Client: a vector or matrix for each model asked."""
+
+    values: Arrays
+
+    def fault(self, request: Message) -> str | None:
+        """One array a model, one entry a row."""
+        assert isinstance(request, Query)
+        if sorted(self.values) != sorted(set(request.models)):
+            return f"answers of {sorted(self.values)} where {sorted(request.models)} were asked"
+        for key, array in self.values.items():
+            n = len(request.rows.get(key, request.values))
+            if array.dtype != np.float64 or (request.what != "covariance" and len(array) != n):
+                return f"an answer of shape {array.shape} and {array.dtype} for {n} rows"
+        return None
 
 
 @dataclass(frozen=True)

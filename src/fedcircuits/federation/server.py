@@ -9,13 +9,14 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from fedcircuits.errors import ClientError, FederationError, StorageError
+from fedcircuits.errors import ClientError, FedcircuitsError, FederationError, StorageError
 from fedcircuits.federation import messages as m
-from fedcircuits.federation.client import SKETCH_PARTS
+from fedcircuits.federation.describing import SKETCH_PARTS
 from fedcircuits.federation.indicator import BoolMatrix, feature_indicator
 from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.seeds import named_rng
 from fedcircuits.federation.subspaces import Subspace, subspaces
-from fedcircuits.federation.transport import Transport
+from fedcircuits.federation.transport import ClientAwayError, Transport
 from fedcircuits.schema import Schema, Sketch
 from fedcircuits.schema.grid import IntArray
 from fedcircuits.schema.schema import variable_grid
@@ -40,6 +41,15 @@ class Server:
         aligned: number in the federation of every aligned row, by client.
         ledger: bytes so far.
         dropped: why a client is no longer in the run.
+        salt: of digests of ids in this run.
+
+    Args:
+        transport: the engine.
+        label: column to be predicted well.
+        seed: of the whole run.
+        min_rows: a sketch of a column says nothing that fewer rows stand behind.
+        timeout: seconds a client has to answer any one message.
+        schema: agreed earlier; else it is agreed on now.
     """
 
     def __init__(
@@ -50,6 +60,7 @@ class Server:
         seed: int = 0,
         min_rows: int = 5,
         timeout: float | None = None,
+        schema: Schema | None = None,
     ) -> None:
         self.transport = transport
         self.label = label
@@ -62,8 +73,9 @@ class Server:
         self.held: dict[str, tuple[str, ...]] = {}
         self.label_counts: dict[str, list[float]] = {}
         self.aligned: dict[str, IntArray] = {}
+        self.salt = secrets.token_hex(16)
         self._min_rows = min_rows
-        self.schema = self._agree_on_schema()
+        self.schema = self._agree_on_schema(schema)
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -87,18 +99,22 @@ class Server:
         failures: dict[str, ClientError] = {}
         for client, answer in self.transport.call(verb, payloads, self.timeout).items():
             if isinstance(answer, Exception):
-                failures[client] = ClientError(client, f"{type(answer).__name__}: {answer}")
+                failures[client] = _away(client, answer)
                 continue
             self.ledger.add(client, "to server", phase, verb, answer)
             try:
                 answers[client] = reply.from_bytes(answer)
+                fault = answers[client].fault(requests[client])
+                if fault is not None:
+                    raise StorageError(fault)
             except StorageError as error:
+                answers.pop(client, None)
                 failures[client] = _failure(client, answer, error)
         return {c: answers[c] for c in sorted(answers)}, failures
 
     # --- handshake --------------------------------------------------------------------------------
 
-    def _agree_on_schema(self) -> Schema:
+    def _agree_on_schema(self, agreed: Schema | None) -> Schema:
         if not self.clients:
             raise FederationError("a federation needs at least one client")
         ask = m.Describe(self._min_rows)
@@ -107,17 +123,28 @@ class Server:
         for client in empty:
             self.drop(client, "it has no rows")
         described = {c: d for c, d in described.items() if c not in empty}
-        schemas = {c: Schema.from_json(d.schema) for c, d in described.items()}
+        schemas = {c: _schema(c, d) for c, d in described.items()}
         merged = Schema.merge(schemas)
         if self.label is not None and self.label not in merged:
             raise FederationError(
-                f"no client holds the label {self.label!r}; columns are {', '.join(merged.names)}"
+                f"no client holds the label {self.label!r}; columns are {', '.join(merged.names)} "
+                f"(clients {', '.join(map(repr, schemas))})"
             )
         self.held = {c: s.names for c, s in schemas.items()}
-        merged = self._with_missing_states(merged, described)
-        merged = self._with_grids(merged, described)
-        request = m.Agree(merged.to_json(), self.seed, self.label)
-        ready = self.call("schema", "agree", dict.fromkeys(self.clients, request), m.Ready)
+        if agreed is None:
+            merged = self._with_missing_states(merged, described)
+            merged = self._with_grids(merged, described)
+        else:
+            for client, names in self.held.items():
+                unknown = [name for name in names if name not in agreed]
+                if unknown:
+                    raise ClientError(client, f"column {unknown[0]!r} is not in the agreed schema")
+            merged = agreed.select([n for n in agreed.names if n in merged])
+        requests = {}
+        for client in self.clients:  # a client is told of its own columns, not of others'
+            own = merged.select([n for n in merged.names if n in self.held[client]])
+            requests[client] = m.Agree(own.to_json(), self.seed, self.label)
+        ready = self.call("schema", "agree", requests, m.Ready)
         self.n_rows = {c: r.n_rows for c, r in ready.items()}
         self.label_counts = {c: r.label_counts for c, r in ready.items() if r.label_counts}
         return merged
@@ -128,6 +155,16 @@ class Server:
         self.clients = [c for c in self.clients if c != client]
         if not self.clients:
             raise FederationError(f"no client is left; the last was {client!r}: {why}")
+
+    def lose(self, client: str, why: str) -> None:
+        """Go on without a client and without the variables that only it holds."""
+        self.drop(client, why)
+        self.aligned.pop(client, None)
+        self.label_counts.pop(client, None)
+        held = {name for c in self.clients for name in self.held[c]}
+        self.schema = self.schema.select([n for n in self.schema.names if n in held])
+        if self.label is not None and self.label not in held:
+            self.label = None
 
     def _with_missing_states(
         self, schema: Schema, described: Mapping[str, m.Description]
@@ -197,11 +234,11 @@ class Server:
 
     def align(self) -> None:
         """Number the rows that two or more clients hold; ids travel as salted digests only."""
-        ask = m.AskDigests(secrets.token_hex(16))
+        ask = m.AskDigests(self.salt)
         told = self.call("alignment", "digests", dict.fromkeys(self.clients, ask), m.Digests)
         digests = [told[c].digests.view("S12").reshape(-1) for c in self.clients]
-        every, inverse, counts = np.unique(
-            np.concatenate(digests), return_inverse=True, return_counts=True
+        every, first, inverse, counts = np.unique(
+            np.concatenate(digests), return_index=True, return_inverse=True, return_counts=True
         )
         if not (counts > 1).any():
             raise FederationError(
@@ -209,7 +246,11 @@ class Server:
                 "the id column means the same everywhere"
             )
         number = np.full(every.size, -1, dtype=np.int64)
-        number[counts > 1] = np.arange(int((counts > 1).sum()))
+        # The seed decides, not the salt, which must not change the model; and not a client's own
+        # order, which may be the order of its label.
+        twice = np.flatnonzero(counts > 1)
+        shuffled = named_rng(self.seed, "alignment").permutation(twice.size)
+        number[twice[np.argsort(first[twice])]] = shuffled
         requests, start = {}, 0
         for client, own in zip(self.clients, digests, strict=True):
             mine = number[inverse[start : start + own.size]]
@@ -231,12 +272,26 @@ class Server:
             self.label_counts[client] = ready[client].label_counts
 
 
+def _away(client: str, error: Exception) -> ClientAwayError:
+    """Why nothing came back, with the client named once."""
+    why = str(error).removeprefix(f"client {client!r}: ")
+    named = isinstance(error, ClientError)
+    return ClientAwayError(client, why if named else f"{type(error).__name__}: {why}")
+
+
 def _failure(client: str, answer: bytes, error: StorageError) -> ClientError:
     """What a client said went wrong, or that its reply is not one."""
     try:
         return ClientError(client, m.Failed.from_bytes(answer).error)
     except StorageError:
         return ClientError(client, f"a reply that cannot be read: {error}")
+
+
+def _schema(client: str, told: m.Description) -> Schema:
+    try:
+        return Schema.from_json(told.schema)
+    except (FedcircuitsError, KeyError, TypeError, ValueError) as error:
+        raise ClientError(client, f"a schema that cannot be read: {error}") from None
 
 
 def _sketch(description: m.Description, name: str) -> Sketch:

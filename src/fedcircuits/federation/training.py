@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density
-from fedcircuits.errors import ClientError, FederationError
+from fedcircuits.errors import ClientError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.calibration import Calibration
 from fedcircuits.federation.server import Server
@@ -36,7 +36,8 @@ class Job:
         columns: the variables.
         group: name of a grouping of its rows, None for all rows.
         value: which part of the grouping.
-        per_label: whether to give one model p(x | y) for each class.
+        per_label: whether to give one model p(x | y) for each class of the label.
+        classes: name of a grouping, to give one model p(x | l) for each of its classes.
     """
 
     client: str
@@ -45,6 +46,7 @@ class Job:
     group: str | None = None
     value: int = 0
     per_label: bool = False
+    classes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Ingredients:
         tables: counts that weights are made of, by name.
         seconds: CPU time of each client's fits.
         calibration: of the label's posterior, where one was fitted and helps.
+        scores: validation log-loss of the rules that `auto` compared.
     """
 
     schema: Schema
@@ -68,16 +71,18 @@ class Ingredients:
     tables: dict[str, FloatArray] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: Calibration | None = None
+    scores: dict[str, float] = field(default_factory=dict)
 
     def without(self, client: str) -> Ingredients:
         """The same without one client's models."""
-        return replace(
+        rest = replace(
             self,
             models={k: v for k, v in self.models.items() if k[0] != client},
             rows={k: v for k, v in self.rows.items() if k[0] != client},
             seconds={k: v for k, v in self.seconds.items() if k != client},
             calibration=None,
         )
+        return rebased(rest)
 
 
 def fit(
@@ -104,6 +109,7 @@ def fit(
                     "group": j.group,
                     "value": j.value,
                     "per_label": j.per_label,
+                    "classes": j.classes,
                 }
                 for j in own
             ],
@@ -117,7 +123,7 @@ def fit(
     models, rows = dict(ingredients.models), dict(ingredients.rows)
     seconds = dict(ingredients.seconds)
     for client, fitted in answers.items():
-        seconds[client] = seconds.get(client, 0.0) + fitted.seconds
+        seconds[client] = seconds.get(client, 0.0) + float(fitted.seconds.sum())
         columns = {j.name: j.columns for j in by_client[client]}
         for key, count in fitted.rows.items():
             name, _, code = key.partition("|")
@@ -134,15 +140,20 @@ def fit(
     return replace(ingredients, models=models, rows=rows, seconds=seconds)
 
 
+class LostClientError(ClientError):
+    """A client failed that alone holds some variables."""
+
+
 def _drop_or_raise(server: Server, client: str, error: ClientError) -> None:
     """Go on without a client only if others hold all it holds."""
     others = {name for c in server.clients if c != client for name in server.held[c]}
     alone = [name for name in server.held[client] if name not in others]
-    if alone or len(server.clients) == 1:
-        raise FederationError(
-            f"{error}; it alone holds {', '.join(map(repr, alone[:5])) or 'everything'}, so the "
-            "model cannot go on without it"
-        )
+    if len(server.clients) == 1:
+        raise error
+    if alone:
+        why = str(error).removeprefix(f"client {client!r}: ")
+        names = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")
+        raise LostClientError(client, f"{why}; it alone holds {names}")
     server.drop(client, str(error))
 
 
@@ -154,6 +165,9 @@ def indicator_leaf(schema: Schema, label: str, code: int) -> Circuit:
 
 
 LogProbs = Callable[[tuple[str, str, int], Table], FloatArray]
+# A table of this name allows posteriors re-based to the global prior, from this skew on: the mean
+# distance (total variation) of the clients' class shares from the overall ones.
+REBASE, SKEWED = "rebase", 0.05
 
 
 def class_log_probs(
@@ -173,15 +187,72 @@ def class_log_probs(
         return model.log_prob_table(replace(mine, schema=model.schema))
 
     ask = log_prob or here
-    codes = sorted({code for _, _, code in ingredients.models})
+    assert ingredients.label is not None
+    codes = list(range(ingredients.schema[ingredients.label].n_codes))
     spaces = sorted({job for _, job, _ in ingredients.models})
+    if REBASE in ingredients.tables:
+        return _rebased_evidence(ingredients, table, ask)
     answer = np.empty((len(table), len(spaces), len(codes)))
     for s, space in enumerate(spaces):
         for y, code in enumerate(codes):
             keys = [k for k in sorted(ingredients.models) if k[1:] == (space, code)]
-            if not keys or codes != list(range(len(codes))):
+            if not keys:
                 return None
             weights = log_shares([ingredients.rows[k] for k in keys])
             terms = [ask(k, table) + w for k, w in zip(keys, weights, strict=True)]
             answer[:, s, y] = np.logaddexp.reduce(terms, axis=0)
     return answer
+
+
+def _class_rows(ingredients: Ingredients) -> tuple[list[str], FloatArray]:
+    """Clients, and (C, Y) rows of each class at each of them."""
+    assert ingredients.label is not None
+    clients = sorted({client for client, _, _ in ingredients.rows})
+    rows = np.zeros((len(clients), ingredients.schema[ingredients.label].n_codes))
+    for (client, _, code), count in ingredients.rows.items():
+        rows[clients.index(client), code] += count
+    return clients, rows
+
+
+def rebased(ingredients: Ingredients) -> Ingredients:
+    """Re-based posteriors where rows are split and class shares lie far apart; else unchanged.
+
+    Under label skew a mixture compares densities across clients, while only a client's own
+    comparison of classes can be trusted: the posterior becomes the average of the clients', each
+    under the prior of all rows. The density is not touched.
+    """
+    if REBASE not in ingredients.tables or not ingredients.rows:
+        return ingredients
+    _, rows = _class_rows(ingredients)
+    total, tells = rows.sum(), (rows > 0).all(axis=1)
+    shares = rows / rows.sum(axis=1, keepdims=True)
+    apart = 0.5 * np.abs(shares - rows.sum(axis=0) / total).sum(axis=1)
+    skew = float(apart @ rows.sum(axis=1) / total)
+    if skew <= SKEWED or rows[tells].sum() < 0.5 * total:
+        return ingredients
+    log_prior = log_shares(rows.sum(axis=0))
+    return replace(ingredients, calibration=Calibration(np.ones(1), log_prior, 0.0))
+
+
+def _rebased_evidence(ingredients: Ingredients, table: Table, ask: LogProbs) -> FloatArray | None:
+    """(n, 1, Y) log of sum_c h_c p_c(x | y) / p_c(x), p_c(x) under the prior q of all rows.
+
+    h_c is the harmonic mean of a client's class counts: one with few rows of a class knows little
+    about telling it apart. With the bias log q this is sum_c h_c p_c(y | x).
+    """
+    clients, rows = _class_rows(ingredients)
+    log_q = log_shares(rows.sum(axis=0))
+    terms, weights = [], []
+    for client, counts in zip(clients, rows, strict=True):
+        if (counts == 0).any():
+            continue
+        job = next(name for holder, name, _ in ingredients.models if holder == client)
+        evidence = [ask((client, job, code), table) for code in range(counts.size)]
+        log_probs = np.stack(evidence, axis=1)  # (n, Y)
+        log_total = np.logaddexp.reduce(log_probs + log_q, axis=1, keepdims=True)
+        terms.append(log_probs - np.where(np.isfinite(log_total), log_total, 0.0))
+        weights.append(counts.size / (1.0 / counts).sum())
+    if not terms:
+        return None
+    mixed = [t + w for t, w in zip(terms, log_shares(weights), strict=True)]
+    return np.asarray(np.logaddexp.reduce(mixed, axis=0)[:, None, :])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from fedcircuits.errors import ClientError
 
 
+@runtime_checkable
 class Transport(Protocol):
     """The engine contract. Engines know messages as bytes; they do no maths."""
 
@@ -22,3 +25,7 @@ class Transport(Protocol):
     def close(self) -> None:
         """Let go of the clients."""
         ...
+
+
+class ClientAwayError(ClientError):
+    """A client gave no answer at all: it is gone, or too slow."""

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from fedcircuits.learners.auto import Auto
     from fedcircuits.learners.einet import EiNet
     from fedcircuits.learners.factorised import Factorised
+    from fedcircuits.learners.gaussian_mixture import GaussianMixture
     from fedcircuits.learners.hclt.learner import Hclt, Mixture
     from fedcircuits.learners.learnspn import LearnSPN
 
@@ -14,6 +15,7 @@ _HOME = {
     "Auto": "fedcircuits.learners.auto",
     "EiNet": "fedcircuits.learners.einet",
     "Factorised": "fedcircuits.learners.factorised",
+    "GaussianMixture": "fedcircuits.learners.gaussian_mixture",
     "Hclt": "fedcircuits.learners.hclt.learner",
     "LearnSPN": "fedcircuits.learners.learnspn",
     "Mixture": "fedcircuits.learners.hclt.learner",
@@ -25,10 +27,20 @@ BY_NAME = {
     "learnspn": "LearnSPN",
     "einet": "EiNet",
     "factorised": "Factorised",
+    "gaussian-mixture": "GaussianMixture",
     "auto": "Auto",
 }
 
-__all__ = ["BY_NAME", "Auto", "EiNet", "Factorised", "Hclt", "LearnSPN", "Mixture"]
+__all__ = [
+    "BY_NAME",
+    "Auto",
+    "EiNet",
+    "Factorised",
+    "GaussianMixture",
+    "Hclt",
+    "LearnSPN",
+    "Mixture",
+]
 
 
 def __getattr__(name: str) -> Any:

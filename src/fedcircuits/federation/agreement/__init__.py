@@ -6,9 +6,25 @@ the ingredients. So a client can leave, and the rest is glued again without trai
 
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.base import Rule
+from fedcircuits.federation.agreement.by_name import RULES, make_rule
 from fedcircuits.federation.agreement.counts import Counts
+from fedcircuits.federation.agreement.em import Em
 from fedcircuits.federation.agreement.independent import Independent
+from fedcircuits.federation.agreement.joint import Joint
 from fedcircuits.federation.agreement.latent import Latent
+from fedcircuits.federation.agreement.latent_table import LatentTable
 from fedcircuits.federation.agreement.product import ProductOfClasses
 
-__all__ = ["Anchors", "Counts", "Independent", "Latent", "ProductOfClasses", "Rule"]
+__all__ = [
+    "RULES",
+    "Anchors",
+    "Counts",
+    "Em",
+    "Independent",
+    "Joint",
+    "Latent",
+    "LatentTable",
+    "ProductOfClasses",
+    "Rule",
+    "make_rule",
+]

@@ -46,7 +46,7 @@ class Anchors:
     @property
     def name(self) -> str:
         """As the user writes it."""
-        return "latent"
+        return "anchors"
 
     @property
     def leaves_client(self) -> tuple[str, ...]:
@@ -56,13 +56,21 @@ class Anchors:
             "how often private clusters meet anchors",
         )
 
+    @staticmethod
+    def applies(server: Server) -> bool:
+        """Whether the clients share one set of columns beside others, and all of them do."""
+        shared = [s for s in server.subspaces if s.is_shared]
+        everyone = len(shared) == 1 and len(shared[0].holders) == len(server.clients)
+        return everyone and server.setting == "hybrid"
+
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
         """Anchors, private clusters, tables, then fit."""
         shared = [s for s in server.subspaces if s.is_shared]
-        if len(shared) != 1 or len(shared[0].holders) != len(server.clients):
+        if not self.applies(server):
             raise FederationError(
                 "anchors need one set of columns that all clients share; found "
-                f"{len(shared)} shared subspace(s): use agreement='independent'"
+                f"{len(shared)} shared subspace(s): use agreement='latent' with an id, or "
+                "'independent'"
             )
         names = [server.features[j] for j in shared[0].features]
         within = server.label_is_shared

@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.errors import FederationError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.agreement.product import common_rows
+from fedcircuits.federation.agreement.aligned import (
+    aligned_indices,
+    cell_of,
+    cluster_everywhere,
+    spaces_with_label,
+)
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.training import Ingredients, Job, fit
-from fedcircuits.schema.grid import IntArray
-
-PHASE = "agreement"
+from fedcircuits.schema.grid import FloatArray
 
 
 @dataclass(frozen=True)
@@ -45,64 +46,67 @@ class Counts:
     @property
     def leaves_client(self) -> tuple[str, ...]:
         """What leaves a client."""
-        return ("cluster index of each aligned row",)
+        told = ("cluster index of each aligned row", "rows per cluster")
+        if self.label_private:
+            return told
+        return (*told, "with the owner's indices its label of aligned rows, up to its names")
 
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
-        """Cluster, count, fit one model a cluster."""
+        """Cluster, count, fit one model a cluster and subspace."""
         clustered = cluster_everywhere(server, self.n_clusters, not self.label_private)
         indices = aligned_indices(server, clustered)  # (rows, C)
         tuples, counts = np.unique(indices, axis=0, return_counts=True)
-        jobs = [
-            Job(client, f"K{k}", tuple(server.held[client]), "K", k)
-            for client in server.clients
-            for k in range(clustered[client].rows.size)
-        ]
+        sizes = {client: clustered[client].rows.size for client in server.clients}
         tables = {"tuples": tuples.astype(float), "counts": counts.astype(float)}
-        return fit(server, jobs, take, Ingredients(server.schema, server.label, tables=tables))
+        return fit_clusters(server, take, sizes, tables)
 
     def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
         """One product for every combination that occurred."""
-        network = Network()
-        keys = sorted(ingredients.models)
-        network.register([(ingredients.models[k], k[0]) for k in keys])
-        clients = sorted({client for client, _, _ in keys})
-        products, rows = [], []
-        for combination, count in zip(
-            ingredients.tables["tuples"], ingredients.tables["counts"], strict=True
-        ):
-            wanted = [(c, f"K{int(k)}", -1) for c, k in zip(clients, combination, strict=True)]
-            if all(key in ingredients.models for key in wanted):
-                parts = [network.part(ingredients.models[key]) for key in wanted]
-                products.append(network.product(parts))
-                rows.append(float(count))
-        return network, network.mixture(products, rows)
+        return glue_combinations(ingredients)
 
 
-def cluster_everywhere(
-    server: Server, n_clusters: int, within_label: bool
-) -> dict[str, m.Clustered]:
-    """Every client clusters its own columns and tells the index of its aligned rows."""
-    requests = {
-        client: m.Cluster("K", list(server.held[client]), n_clusters, within_label, True)
-        for client in server.clients
-    }
-    return server.call(PHASE, "cluster", requests, m.Clustered)
+def fit_clusters(
+    server: Server,
+    take: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    tables: dict[str, FloatArray],
+) -> Ingredients:
+    """One model for each subspace, holder and cluster of the holder."""
+    jobs = [
+        Job(client, f"K{k}.{s}", columns, "K", k)
+        for s, (columns, holders) in enumerate(spaces_with_label(server))
+        for client in holders
+        for k in range(sizes[client])
+    ]
+    # Which client each column of the tuples belongs to outlives a client that drops out.
+    order = {f"column {client}": np.array([float(i)]) for i, client in enumerate(server.clients)}
+    return fit(server, jobs, take, Ingredients(server.schema, server.label, tables=tables | order))
 
 
-def indices_of(told: m.Clustered) -> IntArray:
-    """(m,) the cluster of each aligned row."""
-    wide = told.rows.size > 256
-    return told.indices.view(np.uint16 if wide else np.uint8).astype(np.int64)
-
-
-def aligned_indices(server: Server, clustered: Mapping[str, m.Clustered]) -> IntArray:
-    """(rows, C) clusters of the rows that every client holds."""
-    common = common_rows(server)
-    if common.size == 0:
-        raise FederationError("no row is held by every client, so nothing can be counted")
-    columns = []
-    for client in server.clients:
-        order = np.argsort(server.aligned[client])
-        at = order[np.searchsorted(server.aligned[client][order], common)]
-        columns.append(indices_of(clustered[client])[at])
-    return np.stack(columns, axis=1)
+def glue_combinations(ingredients: Ingredients) -> tuple[Network, int]:
+    """sum_k q(k_1..k_C) prod_S sum_{c in holders(S)} w(c | k_c, S) p_c(x_S | k_c)."""
+    network, models = Network(), ingredients.models
+    keys = sorted(models)
+    network.register([(models[k], k[0]) for k in keys])
+    column = {c: int(ingredients.tables[f"column {c}"][0]) for c, _, _ in keys}
+    holders: dict[int, list[str]] = {}
+    for client, job, _ in keys:
+        held = holders.setdefault(cell_of(job)[1], [])
+        if client not in held:
+            held.append(client)
+    products, rows = [], []
+    for combination, count in zip(
+        ingredients.tables["tuples"], ingredients.tables["counts"], strict=True
+    ):
+        factors = []
+        for space in sorted(holders):
+            wanted = [(c, f"K{int(combination[column[c]])}.{space}", -1) for c in holders[space]]
+            found = [k for k in wanted if k in models]
+            if not found:
+                break  # nobody could fit a model of this subspace on this cluster
+            parts = [network.part(models[k]) for k in found]
+            factors.append(network.mixture(parts, [ingredients.rows[k] for k in found]))
+        else:
+            products.append(network.product(factors))
+            rows.append(float(count))
+    return network, network.mixture(products, rows)

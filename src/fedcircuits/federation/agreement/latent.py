@@ -1,9 +1,10 @@
 """`latent`: a latent class for every row, fitted to the clients' cluster indices.
 
 The server fits P(k_1..k_C) = sum_l q(l) prod_c r_c(k_c | l) to the index tuples by EM, tells each
-aligned row's class back, and clients fit one circuit for each class:
+aligned row's class back, and clients fit p_c(x_S | l) for each class and subspace, by one circuit
+over columns and class where their learner knows about labels:
 
-    p(x) = sum_l q(l) prod_c p_c(x_c | l)
+    p(x) = sum_l q(l) prod_S sum_{c in holders(S)} w(c | l, S) p_c(x_S | l)
 
 Rows that are not aligned are mapped through r(l | k_c). Where the label's owner clusters within
 class, latent classes are fitted within its strata, so that a class never mixes labels.
@@ -18,81 +19,23 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.federation import messages as m
-from fedcircuits.federation.agreement.counts import (
+from fedcircuits.federation.agreement.aligned import (
     PHASE,
     aligned_indices,
     cluster_everywhere,
+    common_rows,
+    spaces_with_label,
+    strata_of_rows,
 )
-from fedcircuits.federation.agreement.product import common_rows
-from fedcircuits.federation.clusters import clusters_per_stratum
+from fedcircuits.federation.agreement.latent_classes import LatentClasses, fit_within_strata
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.training import Ingredients, Job, fit
 from fedcircuits.schema.grid import FloatArray, IntArray
 
-
-@dataclass(frozen=True)
-class LatentClasses:
-    """A latent class model of index tuples.
-
-    Attributes:
-        log_q: (R,) log q(l).
-        log_r: one (R, K_c) log r_c(k | l) for each client.
-    """
-
-    log_q: FloatArray
-    log_r: list[FloatArray]
-
-    def log_joint(self, indices: IntArray) -> FloatArray:
-        """(n, R) log q(l) prod_c r_c(k_c | l) of index tuples (n, C)."""
-        total = np.tile(self.log_q, (len(indices), 1))
-        for c, table in enumerate(self.log_r):
-            total += table[:, indices[:, c]].T
-        return total
-
-    def given_cluster(self, client: int) -> FloatArray:
-        """(K_c, R) r(l | k_c), for rows that only one client holds."""
-        joint = np.exp(self.log_q[:, None] + self.log_r[client]).T
-        return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300))
-
-
-def fit_latent_classes(
-    indices: IntArray,
-    sizes: list[int],
-    n_classes: int,
-    rng: np.random.Generator,
-    n_starts: int = 4,
-    n_steps: int = 100,
-) -> LatentClasses:
-    """EM on index tuples, the best of several starts; distinct tuples are counted once."""
-    tuples, counts = np.unique(indices, axis=0, return_counts=True)
-    weights = counts / counts.sum()
-    best: tuple[float, LatentClasses] | None = None
-    for _ in range(n_starts):
-        share = rng.dirichlet(np.full(n_classes, 0.5), size=len(tuples))  # (t, R)
-        score = -np.inf
-        for _step in range(n_steps):
-            mass = share * weights[:, None]
-            q = mass.sum(axis=0) + 1e-9
-            tables = []
-            for c, size in enumerate(sizes):
-                table = np.full((n_classes, size), 1e-4 / size)
-                np.add.at(table.T, tuples[:, c], mass)
-                tables.append(np.log(table / table.sum(axis=1, keepdims=True)))
-            model = LatentClasses(np.log(q / q.sum()), tables)
-            joint = model.log_joint(tuples)
-            top = joint.max(axis=1, keepdims=True)
-            log_total = top[:, 0] + np.log(np.exp(joint - top).sum(axis=1))
-            share = np.exp(joint - log_total[:, None])
-            new = float(weights @ log_total)
-            if new - score < 1e-7:
-                break
-            score = new
-        if best is None or score > best[0]:
-            best = (score, model)
-    assert best is not None
-    return best[1]
+GROUP = "K/L"
+Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -105,8 +48,8 @@ class Latent:
         label_private: cluster without the label at its owner.
     """
 
-    n_classes: int = 24
-    n_clusters: int = 16
+    n_classes: int = 16
+    n_clusters: int = 32
     label_private: bool = False
 
     @property
@@ -117,76 +60,121 @@ class Latent:
     @property
     def leaves_client(self) -> tuple[str, ...]:
         """What leaves a client."""
-        return ("cluster index of each aligned row", "which clusters form a stratum")
+        told = ("cluster index of each aligned row", "rows per cluster and per latent class")
+        if self.label_private:
+            return told
+        return (
+            *told,
+            "which clusters of the label's owner form a stratum: the label of aligned rows can be "
+            "read from the indices and from the latent classes the others receive, up to its names",
+        )
 
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
         """Cluster, fit latent classes within strata, assign, fit one model a class."""
         clustered = cluster_everywhere(server, self.n_clusters, not self.label_private)
         indices = aligned_indices(server, clustered)
+        strata = strata_of_rows(server, clustered, indices, not self.label_private)
         sizes = [clustered[c].rows.size for c in server.clients]
-        strata = self._strata(server, clustered, indices)
-        model = self._fit_within(indices, sizes, strata, named_rng(server.seed, "latent"))
-        requests = {}
-        for at, client in enumerate(server.clients):
-            common = common_rows(server)
-            classes = model.log_joint(indices).argmax(axis=1)
-            requests[client] = m.Assign(
-                "K/L",
-                common.astype(np.int32),
-                classes.astype(np.uint8 if len(model.log_q) <= 256 else np.uint16),
-                model.given_cluster(at),
-            )
-        assigned = server.call(PHASE, "assign", requests, m.Ready)
-        rows = np.bincount(
-            model.log_joint(indices).argmax(axis=1), minlength=len(model.log_q)
-        ).astype(float)
-        jobs = [
-            Job(client, f"L{cls}", tuple(server.held[client]), "K/L", cls)
-            for client in server.clients
-            for cls in range(len(model.log_q))
-            if rows[cls] > 0 and assigned[client].label_counts[cls] > 0
-        ]
-        tables = {"rows": rows}
-        return fit(server, jobs, take, Ingredients(server.schema, server.label, tables=tables))
+        model = self.agree(indices, strata, sizes, named_rng(server.seed, "latent"))
+        rows = self.assign(server, model, indices)
+        return fit_classes(server, take, rows, label_private=self.label_private)
 
-    def _strata(
-        self, server: Server, clustered: Mapping[str, m.Clustered], indices: IntArray
-    ) -> IntArray:
-        """(n,) the stratum of each aligned row: the owner's, where it clusters within the label."""
-        holders = server.label_holders
-        if not holders or self.label_private:
-            return np.zeros(len(indices), dtype=np.int64)
-        at = server.clients.index(holders[0])
-        return clustered[holders[0]].strata[indices[:, at]]
-
-    def _fit_within(
-        self, indices: IntArray, sizes: list[int], strata: IntArray, rng: np.random.Generator
+    def agree(
+        self, indices: IntArray, strata: IntArray, sizes: list[int], rng: np.random.Generator
     ) -> LatentClasses:
-        """Latent classes of each stratum side by side."""
-        rows = np.bincount(strata).astype(float)
-        log_q: list[FloatArray] = []
-        log_r: list[list[FloatArray]] = [[] for _ in sizes]
-        for stratum, n_classes in enumerate(clusters_per_stratum(rows, self.n_classes)):
-            mine = indices[strata == stratum]
-            if not len(mine):
-                continue
-            part = fit_latent_classes(mine, sizes, int(n_classes), rng)
-            log_q.append(part.log_q + np.log(rows[stratum] / rows.sum()))
-            for c, table in enumerate(part.log_r):
-                log_r[c].append(table)
-        return LatentClasses(np.concatenate(log_q), [np.concatenate(t) for t in log_r])
+        """The latent classes of the index tuples."""
+        tuples, first, counts = np.unique(indices, axis=0, return_index=True, return_counts=True)
+        return fit_within_strata(
+            tuples, counts.astype(float), sizes, strata[first], self.n_classes, rng
+        )
+
+    def assign(self, server: Server, model: LatentClasses, indices: IntArray) -> FloatArray:
+        """Tell each aligned row's class; (R,) rows of each class."""
+        classes = model.log_joint(indices).argmax(axis=1)
+        small = np.uint8 if len(model.log_q) <= 256 else np.int32
+        common = common_rows(server).astype(np.int32)
+        requests = {
+            client: m.Assign(GROUP, common, classes.astype(small), model.given_cluster(at))
+            for at, client in enumerate(server.clients)
+        }
+        server.call(PHASE, "assign", requests, m.Ready)
+        return np.bincount(classes, minlength=len(model.log_q)).astype(float)
 
     def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
-        """One product for every latent class that all clients could fit."""
-        network = Network()
-        keys = sorted(ingredients.models)
-        network.register([(ingredients.models[k], k[0]) for k in keys])
-        clients = sorted({client for client, _, _ in keys})
-        products, counts = [], []
-        for cls, rows in enumerate(ingredients.tables["rows"]):
-            wanted = [(client, f"L{cls}", -1) for client in clients]
-            if rows > 0 and all(key in ingredients.models for key in wanted):
-                parts = [network.part(ingredients.models[key]) for key in wanted]
-                products.append(network.product(parts))
-                counts.append(float(rows))
-        return network, network.mixture(products, counts)
+        """One product for every latent class that has a model in every subspace."""
+        return glue_classes(ingredients)
+
+
+def fit_classes(
+    server: Server,
+    take: Mapping[str, Any],
+    rows: FloatArray,
+    *,
+    label_private: bool,
+    group: str = GROUP,
+) -> Ingredients:
+    """Models of every subspace, holder and latent class: jobs L{subspace}, one model a class.
+
+    Args:
+        server: the run.
+        take: as for `Rule.train`.
+        rows: (R,) rows of each class.
+        label_private: whether classes mix labels. If not, the label says nothing beyond the class
+            and is a factor of its own; else its owner fits class by class, the label among them.
+        group: the grouping that holds the classes.
+    """
+    jobs = []
+    spaces = spaces_with_label(server)
+    for s, (columns, holders) in enumerate(spaces):
+        features = tuple(name for name in columns if name != server.label)
+        for client in holders:
+            if len(features) == len(columns):
+                jobs.append(Job(client, job_name(s, group), columns, classes=group))
+                continue
+            alone = [int(cls) for cls in np.flatnonzero(rows > 0)]
+            if label_private or not features:
+                jobs += [Job(client, job_name(s, group, c), columns, group, c) for c in alone]
+                continue
+            label, at = (server.label or "",), len(spaces) + s
+            jobs.append(Job(client, job_name(s, group), features, classes=group))
+            jobs += [Job(client, job_name(at, group, c), label, group, c) for c in alone]
+    return fit(server, jobs, take, Ingredients(server.schema, server.label, tables={"rows": rows}))
+
+
+def job_name(space: int, group: str, cls: int | None = None) -> str:
+    """The name of a job; a later round does not overwrite the models of an earlier one."""
+    round_ = "" if group == GROUP else f"@{group}"
+    return f"L{space}{round_}" + ("" if cls is None else f".{cls}")
+
+
+def factors_of(ingredients: Ingredients) -> dict[tuple[int, int], list[Key]]:
+    """Keys of the models p_c(x_S | l), by class and subspace."""
+    held: dict[tuple[int, int], list[Key]] = {}
+    for key in sorted(ingredients.models):
+        base, _, alone = key[1].partition(".")
+        space = int(base[1:].partition("@")[0])
+        held.setdefault((int(alone) if alone else key[2], space), []).append(key)
+    return held
+
+
+def glue_classes(ingredients: Ingredients) -> tuple[Network, int]:
+    """sum_l q(l) prod_S sum_c w(c | l, S) p_c(x_S | l).
+
+    A class without a model in some subspace is left out, and its rows with it.
+    """
+    network = Network()
+    network.register([(ingredients.models[k], k[0]) for k in sorted(ingredients.models)])
+    held = factors_of(ingredients)
+    spaces = sorted({space for _, space in held})
+    products, counts = [], []
+    for cls, rows in enumerate(ingredients.tables["rows"]):
+        if rows <= 0 or any((cls, space) not in held for space in spaces):
+            continue
+        factors = []
+        for space in spaces:
+            keys = held[cls, space]
+            parts = [network.part(ingredients.models[k]) for k in keys]
+            factors.append(network.mixture(parts, [ingredients.rows[k] for k in keys]))
+        products.append(network.product(factors))
+        counts.append(float(rows))
+    return network, network.mixture(products, counts)

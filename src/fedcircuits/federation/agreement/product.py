@@ -17,31 +17,45 @@ import numpy as np
 
 from fedcircuits.errors import FederationError
 from fedcircuits.federation import messages as m
-from fedcircuits.federation.calibration import fit_calibration
+from fedcircuits.federation.agreement.aligned import PHASE, common_rows
+from fedcircuits.federation.agreement.validation import ask_by_number, only_rows
+from fedcircuits.federation.calibration import Calibration
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.training import (
+    REBASE,
     Ingredients,
     Job,
     class_log_probs,
     fit,
     indicator_leaf,
+    rebased,
 )
 from fedcircuits.federation.weights import log_shares
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray, IntArray
+
+STRATA = "Y/S"  # the grouping of rows by the owner's label
+VALIDATION_SHARE, LEAST_ROWS = 0.1, 200
 
 
 @dataclass(frozen=True)
 class ProductOfClasses:
     """Per-class client models, multiplied over subspaces and mixed over holders.
 
+    Where only some clients hold the label, its owner says which stratum each aligned row is in
+    (the label's code; under another name it is the same partition), and the others fit per stratum.
+
     Attributes:
-        calibration_rows: aligned rows on which the clients' evidence is weighed; 0 for none.
+        calibration_rows: most aligned rows left out of the fits, on which the clients' evidence is
+            weighed; 0 for none.
+        rebase: where rows are split and class shares differ between clients, average their
+            posteriors re-based to the global prior; the density stays the mixture.
     """
 
-    calibration_rows: int = 4000
+    calibration_rows: int = 2000
+    rebase: bool = True
 
     @property
     def name(self) -> str:
@@ -53,54 +67,63 @@ class ProductOfClasses:
         """What leaves a client."""
         return (
             "rows per label class",
-            "for calibration: label and log-likelihoods of some aligned rows",
+            "where the label is not shared: its code, without its name, of the aligned rows, from "
+            "the owner to the server and on to the others",
+            "for calibration: log-likelihoods of validation rows, which go to the label's owner",
         )
 
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
         """One job for each subspace and holder."""
-        if server.label is None or not server.label_is_shared:
-            raise FederationError(
-                "the rule 'product' needs the label at every client; share it (share_label=True) "
-                "or use 'latent'"
-            )
+        if server.label is None or not server.label_holders:
+            raise FederationError("the rule 'product' needs a label; use 'latent'")
+        held = server.label_holders
+        if len(held) < len(server.clients):
+            self._tell_strata(server)
         jobs = []
         for s, space in enumerate(server.subspaces):
             names = [server.features[j] for j in space.features]
-            columns = tuple(n for n in server.schema.names if n in names or n == server.label)
-            jobs += [
-                Job(server.clients[c], f"S{s}", columns, per_label=True) for c in space.holders
-            ]
-        counts = np.sum([server.label_counts[c] for c in server.clients], axis=0)
-        if len(server.subspaces) > 1:  # an aligned row is counted once, by whoever has most
-            counts = np.max([server.label_counts[c] for c in server.clients], axis=0)
-        ingredients = Ingredients(server.schema, server.label, tables={"label": counts})
-        found = fit(server, jobs, take, ingredients)
-        return self._calibrated(server, found) if server.aligned else found
+            for client in (server.clients[c] for c in space.holders):
+                if client in held:
+                    columns = [n for n in server.schema.names if n in names or n == server.label]
+                    jobs.append(Job(client, f"S{s}", tuple(columns), per_label=True))
+                else:
+                    jobs.append(Job(client, f"S{s}", tuple(names), classes=STRATA))
+        # Rows split: counts add up. Columns split: a row is counted once, by whoever has most.
+        counts = [server.label_counts[c] for c in held]
+        total = np.sum(counts, axis=0) if len(server.subspaces) == 1 else np.max(counts, axis=0)
+        tables = {"label": total}
+        if self.rebase and len(server.subspaces) == 1:
+            tables[REBASE] = np.ones(1)
+        ingredients = Ingredients(server.schema, server.label, tables=tables)
+        rows = self._validation_rows(server)
+        if not rows.size:
+            return rebased(fit(server, jobs, take, ingredients))
+        kept = np.setdiff1d(np.unique(np.concatenate(list(server.aligned.values()))), rows)
+        with only_rows(server, kept, 1.0):
+            return calibrated(server, fit(server, jobs, take, ingredients), rows)
 
-    def _calibrated(self, server: Server, found: Ingredients) -> Ingredients:
-        """Weigh the subspaces' evidence on aligned rows: only log-likelihoods and labels travel."""
+    def _tell_strata(self, server: Server) -> None:
+        """The owner's strata of aligned rows, to the clients that lack the label."""
+        owner = server.label_holders[0]
+        if not common_rows(server).size:
+            raise FederationError(
+                f"only {', '.join(map(repr, server.label_holders))} hold the label and no row is "
+                "aligned: pass id=, or use agreement='independent'"
+            )
+        told = server.call(PHASE, "tell_label", {owner: m.AskLabel()}, m.Label)[owner]
+        nothing = np.zeros((0, server.schema[server.label or ""].n_codes))
+        codes = told.codes.astype(np.uint8 if told.codes.max(initial=0) < 256 else np.int32)
+        request = m.Assign(STRATA, told.numbers.astype(np.int32), codes, nothing)
+        others = [c for c in server.clients if c not in server.label_holders]
+        server.call(PHASE, "assign", dict.fromkeys(others, request), m.Ready)
+
+    def _validation_rows(self, server: Server) -> IntArray:
+        """Aligned rows to calibrate on; none where rows are few."""
         common = common_rows(server)
-        some = named_rng(server.seed, "calibration").permutation(common)[: self.calibration_rows]
-        if some.size == 0 or server.label is None:
-            return found
-        told = server.call("calibration", "tell_label", {server.clients[0]: m.AskLabel()}, m.Label)
-        label = told[server.clients[0]]
-        at = np.searchsorted(np.sort(label.numbers), some)
-        known = np.isin(some, label.numbers)
-        some, at = some[known], at[known]
-        labels = label.codes[np.argsort(label.numbers)][at].astype(np.int64)
-
-        def asked(key: tuple[str, str, int], _: Table) -> FloatArray:
-            nothing = np.zeros((0, 0))
-            request = m.Ask(f"{key[1]}|{key[2]}", "log_prob", 0, nothing, nothing, some, 0)
-            answers = server.call("calibration", "ask", {key[0]: request}, m.Answer)
-            return answers[key[0]].values
-
-        log_probs = class_log_probs(found, Table.empty(server.schema, some.size), asked)
-        if log_probs is None:
-            return found
-        log_prior = log_shares(found.tables["label"])
-        return replace(found, calibration=fit_calibration(log_probs, labels, log_prior))
+        n_rows = min(self.calibration_rows, int(VALIDATION_SHARE * common.size))
+        if n_rows < LEAST_ROWS or len(server.subspaces) < 2:
+            return common[:0]
+        return np.sort(named_rng(server.seed, "calibration").permutation(common)[:n_rows])
 
     def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
         """q(y) times products over subspaces of sums over holders."""
@@ -134,12 +157,21 @@ class ProductOfClasses:
         return float(ingredients.tables["label"][y])
 
 
-def common_rows(server: Server) -> IntArray:
-    """Numbers of the rows that every client holds, sorted."""
-    common = server.aligned[server.clients[0]]
-    for client in server.clients[1:]:
-        common = np.intersect1d(common, server.aligned[client])
-    return np.sort(common)
+def calibrated(server: Server, found: Ingredients, rows: IntArray) -> Ingredients:
+    """Weigh the subspaces' evidence on validation rows; the label's owner does the fitting."""
+
+    def asked(key: tuple[str, str, int], _: Table) -> FloatArray:
+        return ask_by_number(server, key, rows, "log_prob", "calibration")
+
+    log_probs = class_log_probs(found, Table.empty(server.schema, rows.size), asked)
+    if log_probs is None:
+        return found
+    owner = server.label_holders[0]
+    request = m.Calibrate(rows, log_probs, log_shares(found.tables["label"]))
+    told = server.call("calibration", "calibrate", {owner: request}, m.Calibrated)[owner]
+    if told.gain <= 0:
+        return found
+    return replace(found, calibration=Calibration(told.weights, told.bias, told.gain))
 
 
 def _by_key(item: tuple[tuple[str, str, int], Any]) -> tuple[str, str, int]:

@@ -2,7 +2,8 @@
 
 Steps: hold out validation rows; Chow-Liu structure (or a single latent); EM with early stop; with a
 label the tilt, whose prior strengths are estimated per column and chosen on validation; class
-transitions where they help; a last few steps on all rows; plain normalised per-class tables.
+transitions where they help; a head of trees where it helps; a last few steps on all rows; plain
+normalised per-class tables.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fedcircuits.learners.hclt.em import (
     fit_em,
     initial_tree,
 )
+from fedcircuits.learners.hclt.forest import Forest
 from fedcircuits.learners.hclt.latent_tree import LatentTree
 from fedcircuits.learners.hclt.renormalise import ClassTree, class_tree_of, renormalise
 from fedcircuits.learners.hclt.sizes import Sizes, automatic_sizes
@@ -50,6 +52,8 @@ class FitOptions:
         validation_share: Share of the rows held out for choices; they return for the last steps.
         class_transitions: Whether transitions may depend on the class; None tries it and keeps it
             where validation improves.
+        head: Whether trees are mixed into p(y | x); None tries it and keeps it where validation
+            AUC gains more than .002.
         n_tilt_steps: L-BFGS steps of the first fit of the tilt.
         n_prior_rounds: Rounds of the prior's update.
     """
@@ -60,6 +64,7 @@ class FitOptions:
     max_em_rows: int | None = None
     validation_share: float = 0.1
     class_transitions: bool | None = None
+    head: bool | None = False
     n_tilt_steps: int = 40
     n_prior_rounds: int = 2
 
@@ -72,12 +77,14 @@ class FittedTree:
         model: Plain normalised tables, one class without a label.
         tree: The circuit m over x that the classes share.
         tilted: The tilted parameters; none without a label.
+        forest: Trees of a head over the columns, where one was kept.
         report: Times, sizes, curves and choices, ready for JSON.
     """
 
     model: ClassTree
     tree: LatentTree
     tilted: TiltedTree | None
+    forest: Forest | None
     report: dict[str, object]
 
 
@@ -235,20 +242,24 @@ def _fit(
         if validation is None and len(held.codes):
             tree = _refit(tree, sample, rng, sizes)
         tilted: TiltedTree | None = None
+        forest: Forest | None = None
         if sample.labels is None or n_classes < 2:
             model = class_tree_of(tree)
         else:
             assert train.labels is not None
             tell(0.6, "tilt")
-            tilted, label_report = fit_label(
+            tilted, plan, label_report = fit_label(
                 result.tree, tree, train, held, sample, ordered, n_classes, options, rng, tell
             )
             report.update(label_report)
             model = renormalise(tilted)
+            if plan is not None:
+                tell(0.95, "trees on all rows")
+                forest = plan.grow(sample, cards, ordered, n_classes, rng)
     report["seconds"] = time.process_time() - clock
     report["n_parameters"] = tree.n_parameters + (0 if tilted is None else tilted.g.size)
     tell(1.0, "done")
-    return FittedTree(model=model, tree=tree, tilted=tilted, report=report)
+    return FittedTree(model=model, tree=tree, tilted=tilted, forest=forest, report=report)
 
 
 def _overridden(sizes: Sizes, options: FitOptions) -> Sizes:

@@ -1,19 +1,22 @@
-"""The default table learners: `Hclt` (hidden Chow-Liu tree) and `Mixture` (factorised components)."""
+"""The default table learners: `Hclt` (hidden Chow-Liu tree), `Mixture` (factorised components)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 
-from fedcircuits.circuits import Circuit
+from fedcircuits.density import Density
 from fedcircuits.fit_report import FitReport
 from fedcircuits.learners.hclt.em import Smoothing
 from fedcircuits.learners.hclt.fit import FitOptions, FittedTree, fit_hclt, fit_mixture
+from fedcircuits.learners.hclt.forest import Forest
+from fedcircuits.learners.hclt.head import HeadedCircuit
 from fedcircuits.learners.hclt.renormalise import ClassTree, class_tree_of
+from fedcircuits.learners.hclt.report import choices, sizes
 from fedcircuits.learners.hclt.to_circuit import to_circuit
 from fedcircuits.learners.prepare import Coded, Missing, in_canonical_order, prepare
 from fedcircuits.schema import Table
@@ -21,6 +24,8 @@ from fedcircuits.schema.grid import IntArray
 
 # Pseudo-rows of a class that the training rows do not have.
 ABSENT_ROWS = 0.1
+# From how many classes on the copies of the tree are made smaller, and how small.
+MANY_CLASSES, MOST_STATES_MANY_CLASSES = 10, 32
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,11 @@ class Hclt:
         n_iterations: most EM steps.
         smoothing: pseudo-count of EM.
         class_transitions: whether transitions may depend on the class; None tries it on
-            validation rows and keeps it where it helps.
+            validation rows and keeps it where log-loss falls for certain (by more than one paired
+            standard error and 5e-4 nats a row).
+        head: whether small trees are mixed into p(label | rest) (see `head.py`); None tries it and
+            keeps it where validation AUC gains more than .002. A client of a federation has none
+            unless it asks for one: its model is to stay an ordinary circuit.
         validation_share: share of the rows held out for choices.
         progress: called with the fraction done and a few words.
     """
@@ -49,6 +58,7 @@ class Hclt:
     n_iterations: int | None = None
     smoothing: float | None = None
     class_transitions: bool | None = None
+    head: bool | None = None
     validation_share: float = 0.1
     progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
 
@@ -57,24 +67,42 @@ class Hclt:
         """Name of the learner in reports."""
         return "hclt"
 
-    def fit(self, table: Table, rng: np.random.Generator) -> Circuit:
-        """Learn a circuit of the table's variables."""
+    def for_classes(self, n_rows: int, n_classes: int) -> Self:
+        """The learner for a label that stands for many agreed classes of a federation.
+
+        Its circuit is copied once a class, so with many of them it has fewer states.
+        """
+        if n_classes <= MANY_CLASSES or self.n_states is not None:
+            return self
+        n_states = int(np.clip(np.sqrt(n_rows / 4), 2, MOST_STATES_MANY_CLASSES))
+        return replace(self, n_states=n_states, class_transitions=False)
+
+    def fit(self, table: Table, rng: np.random.Generator) -> Density:
+        """Learn a circuit of the table's variables; with a head, a `HeadedCircuit`."""
         start = time.perf_counter()
         table = in_canonical_order(table)
         coded = prepare(table, label=self.label, missing=self.missing, n_bins=self.n_bins)
-        model, report = self._fit_coded(coded, rng)
-        sizes = {"states": report["n_states"], "bins": max(coded.cards)}
+        found, present, n_codes = self._fit_coded(coded, rng)
+        schema, n_rows = coded.table.schema, float(len(coded.codes))
         fit_report = FitReport(
             self.name,
             time.perf_counter() - start,
-            sizes,
-            tuple(report["train_log_likelihood"]),
-            {k: v for k, v in report.items() if isinstance(v, (bool, int, float, str))},
+            sizes(found, max(coded.cards)),
+            tuple(found.report["train_log_likelihood"]),  # type: ignore[arg-type]
+            choices(found, [name for name in schema.names if name != self.label]),
             coded.warnings,
         )
-        return to_circuit(model, coded.table.schema, self.label, fit_report)
+        model = _with_absent_classes(found, present, n_codes, n_rows)
+        circuit = to_circuit(model, schema, self.label, fit_report)
+        if found.forest is None or self.label is None:
+            return circuit
+        forest = _over_schema(found.forest, schema.position(self.label), present, n_codes)
+        return HeadedCircuit(replace(circuit, fit_report=None), self.label, forest, fit_report)
 
-    def _fit_coded(self, coded: Coded, rng: np.random.Generator) -> tuple[ClassTree, Any]:
+    def _fit_coded(
+        self, coded: Coded, rng: np.random.Generator
+    ) -> tuple[FittedTree, IntArray, int]:
+        """The fit, the codes of the label that occur, and how many codes there are."""
         schema = coded.table.schema
         columns = [at for at, name in enumerate(schema.names) if name != self.label]
         codes = np.ascontiguousarray(coded.codes[:, columns])
@@ -86,6 +114,9 @@ class Hclt:
             if present.size == 1:
                 labels = None  # one class: nothing to tell apart
         fit = fit_mixture if self.name == "mixture" else fit_hclt
+        options = self._options()
+        if self.head is None and coded.table.agreed:
+            options = replace(options, head=False)
         found = fit(
             codes,
             tuple(coded.cards[c] for c in columns),
@@ -94,11 +125,10 @@ class Hclt:
             int(present.size),
             coded.table.weights,
             rng=rng,
-            options=self._options(),
+            options=options,
             progress=self.progress,
         )
-        model = _with_absent_classes(found, present, n_codes, float(len(codes)))
-        return model, found.report
+        return found, present.astype(np.int64), n_codes
 
     def _options(self) -> FitOptions:
         smoothing = None
@@ -109,6 +139,7 @@ class Hclt:
             n_iterations=self.n_iterations,
             smoothing=smoothing,
             class_transitions=self.class_transitions,
+            head=self.head,
             validation_share=self.validation_share,
         )
 
@@ -152,3 +183,13 @@ def _with_absent_classes(
             all_codes(a, b) for a, b in zip(model.emissions, shared.emissions, strict=True)
         ),
     )
+
+
+def _over_schema(forest: Forest, at: int, present: IntArray, n_codes: int) -> Forest:
+    """The trees over all columns of the schema and all codes of the label."""
+    ranks = list(forest.ranks)
+    ranks.insert(at, np.zeros(0, dtype=np.int64))
+    values = np.zeros((len(forest.values), n_codes))
+    values[:, present] = forest.values
+    column = np.where(forest.column >= at, forest.column + 1, forest.column)
+    return replace(forest, ranks=tuple(ranks), column=column, values=values)

@@ -1,0 +1,119 @@
+"""`em`: as `counts`, the joint weights fitted by EM on log-likelihoods of aligned rows.
+
+    p(x) = sum_{k_1..k_C} q(k_1, ..., k_C) prod_c p_c(x_c | k_c)
+
+Clients send K log-likelihoods for each aligned row, the server runs EM on q. It costs two hundred
+bytes a row and is no better than `counts`: kept for the comparison of the paper's Table 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product as combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.agreement.aligned import (
+    PHASE,
+    cell_of,
+    cluster_everywhere,
+    common_rows,
+)
+from fedcircuits.federation.agreement.counts import fit_clusters, glue_combinations
+from fedcircuits.federation.agreement.validation import ask_by_number
+from fedcircuits.federation.glue import Network
+from fedcircuits.federation.server import Server
+from fedcircuits.federation.training import Ingredients
+from fedcircuits.schema.grid import FloatArray, IntArray
+
+MOST_COMBINATIONS = 1024
+ROWS_PER_STEP = 4096
+
+
+@dataclass(frozen=True)
+class Em:
+    """Joint weights of the clients' clusters by EM.
+
+    Attributes:
+        n_clusters: K at each client.
+        n_steps: most EM steps.
+        label_private: cluster without the label at its owner.
+    """
+
+    n_clusters: int = 16
+    n_steps: int = 50
+    label_private: bool = False
+
+    @property
+    def name(self) -> str:
+        """As the user writes it."""
+        return "em"
+
+    @property
+    def leaves_client(self) -> tuple[str, ...]:
+        """What leaves a client."""
+        return ("log-likelihood of each aligned row under each cluster model", "rows per cluster")
+
+    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+        """Cluster, fit, gather log-likelihoods, EM on q."""
+        if server.setting != "vertical":
+            raise FederationError(f"the rule 'em' is for columns split, found {server.setting}")
+        common = common_rows(server)
+        if not common.size:
+            raise FederationError("the rule 'em' needs rows that every client holds; use 'product'")
+        clustered = cluster_everywhere(server, self.n_clusters, not self.label_private)
+        sizes = {c: clustered[c].rows.size for c in server.clients}
+        found = fit_clusters(server, take, sizes, {})
+        log_probs = []
+        for client in server.clients:
+            table = np.full((common.size, sizes[client]), -np.inf)
+            for key in sorted(k for k in found.models if k[0] == client):
+                table[:, cell_of(key[1])[0]] = ask_by_number(server, key, common, "log_prob", PHASE)
+            log_probs.append(table)
+        tuples, weights = fit_joint_weights(log_probs, self.n_steps)
+        tables = {"tuples": tuples.astype(float), "counts": weights * common.size}
+        return replace(found, tables=found.tables | tables)
+
+    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
+        """One product for every combination with weight."""
+        return glue_combinations(ingredients)
+
+
+def fit_joint_weights(
+    log_probs: list[FloatArray], n_steps: int, tolerance: float = 1e-7
+) -> tuple[IntArray, FloatArray]:
+    """Combinations (t, C) and q (t,) that make rows most likely; EM never lowers the likelihood.
+
+    Args:
+        log_probs: one (n, K_c) for each client.
+        n_steps: most steps.
+        tolerance: ends EM when the mean log-likelihood gains less.
+    """
+    sizes = [table.shape[1] for table in log_probs]
+    best = np.stack([table.argmax(axis=1) for table in log_probs], axis=1)
+    tuples = np.unique(best, axis=0)
+    if prod(sizes) <= MOST_COMBINATIONS:
+        tuples = np.array(list(combinations(*map(range, sizes))), dtype=np.int64)
+    log_q, last = np.full(len(tuples), -np.log(len(tuples))), -np.inf
+    n = len(best)
+    for _ in range(n_steps):
+        total, mass = 0.0, np.zeros(len(tuples))
+        for start in range(0, n, ROWS_PER_STEP):
+            rows = slice(start, start + ROWS_PER_STEP)
+            joint = log_q + sum(t[rows][:, tuples[:, c]] for c, t in enumerate(log_probs))
+            log_p = logsumexp(joint, axis=1)
+            usable = np.isfinite(log_p)
+            total += float(log_p[usable].sum())
+            mass += np.exp(joint[usable] - log_p[usable, None]).sum(axis=0)
+        with np.errstate(divide="ignore"):
+            log_q = np.log(mass / mass.sum())
+        if total / n - last < tolerance:
+            break
+        last = total / n
+    kept = np.exp(log_q) > 1e-6
+    return tuples[kept], np.exp(log_q[kept])

@@ -1,0 +1,129 @@
+"""`latent-table`: latent classes from a table of counts alone.
+
+The table N(k_1..k_C) is an inner product across parties: a secure sum cannot make it where columns
+are split. Here a *trusted aggregator*, which is the server of this run, sees the clusters' indices
+of aligned rows and hands on the table only; that is the default and the only way implemented. With
+`epsilon` the table gets Laplace noise of scale 2 / epsilon (one replaced row changes two cells)
+before anything is fitted to it. The epsilon covers this table, not the client circuits.
+
+No row's class is sent. A client's rows belong to class l as far as r(l | k_c) says, which makes
+p_c(x_S | l) the mixture of its own cluster models with weights r_c(k | l):
+
+    p(x) = sum_l q(l) prod_S sum_{c in holders(S)} w(c | S) sum_k r_c(k | l) p_c(x_S | k)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product as combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.agreement.aligned import aligned_indices, cell_of, cluster_everywhere
+from fedcircuits.federation.agreement.counts import fit_clusters
+from fedcircuits.federation.agreement.latent_classes import fit_within_strata
+from fedcircuits.federation.glue import Network
+from fedcircuits.federation.seeds import named_rng
+from fedcircuits.federation.server import Server
+from fedcircuits.federation.training import Ingredients
+from fedcircuits.schema.grid import FloatArray, IntArray
+
+MOST_CELLS = 200_000
+
+
+@dataclass(frozen=True)
+class LatentTable:
+    """Latent classes agreed over a table of counts.
+
+    Attributes:
+        n_classes: R.
+        n_clusters: K at each client.
+        epsilon: of the Laplace noise on the table; None for no noise.
+        label_private: cluster without the label at its owner.
+    """
+
+    n_classes: int = 24
+    n_clusters: int = 16
+    epsilon: float | None = None
+    label_private: bool = False
+
+    @property
+    def name(self) -> str:
+        """As the user writes it."""
+        return "latent-table"
+
+    @property
+    def leaves_client(self) -> tuple[str, ...]:
+        """What leaves a client."""
+        noise = "" if self.epsilon is None else f", with Laplace noise of scale 2/{self.epsilon:g}"
+        return (
+            "to the trusted aggregator (the server of this run): cluster index of each aligned row",
+            f"beyond it: the table of counts of index combinations{noise}",
+            "rows per cluster",
+        )
+
+    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+        """Cluster, count, fit latent classes to the table, let clients map their rows."""
+        clustered = cluster_everywhere(server, self.n_clusters, not self.label_private)
+        sizes = [clustered[c].rows.size for c in server.clients]
+        rng = named_rng(server.seed, "latent-table")
+        tuples, counts = self._table(aligned_indices(server, clustered), sizes, rng)
+        strata = np.zeros(len(tuples), dtype=np.int64)
+        if server.label_holders and not self.label_private:
+            owner = server.label_holders[0]
+            strata = clustered[owner].strata[tuples[:, server.clients.index(owner)]]
+        model = fit_within_strata(tuples, counts, sizes, strata, self.n_classes, rng)
+        tables = {"q": np.exp(model.log_q)}
+        tables |= {f"r {c}": np.exp(model.log_r[at]) for at, c in enumerate(server.clients)}
+        return fit_clusters(server, take, dict(zip(server.clients, sizes, strict=True)), tables)
+
+    def _table(
+        self, indices: IntArray, sizes: list[int], rng: np.random.Generator
+    ) -> tuple[IntArray, FloatArray]:
+        """Combinations (t, C) and their counts (t,): what the aggregator hands on."""
+        tuples, found = np.unique(indices, axis=0, return_counts=True)
+        counts = found.astype(float)
+        if self.epsilon is None:
+            return tuples, counts
+        if self.epsilon <= 0:
+            raise FederationError(f"epsilon must be positive, found {self.epsilon}")
+        if prod(sizes) > MOST_CELLS:
+            raise FederationError(
+                f"a table of {prod(sizes)} cells cannot be given noise: use fewer clusters"
+            )
+        # Noise on every cell, those without a row too: an absent cell would give its zero away.
+        every = np.array(list(combinations(*map(range, sizes))), dtype=np.int64)
+        cells = np.zeros(tuple(sizes))
+        cells[tuple(tuples.T)] = counts
+        noisy = cells.ravel() + rng.laplace(scale=2.0 / self.epsilon, size=cells.size)
+        kept = noisy > 0
+        return every[kept], noisy[kept]
+
+    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
+        """One product for every latent class, of mixtures of all clusters of all holders."""
+        network, models = Network(), ingredients.models
+        network.register([(models[k], k[0]) for k in sorted(models)])
+        held: dict[int, list[tuple[str, int, int, float]]] = {}  # client, cluster, part, rows
+        for key in sorted(models):
+            k, space = cell_of(key[1])
+            part = (key[0], k, network.part(models[key]), ingredients.rows[key])
+            held.setdefault(space, []).append(part)
+        products, weights = [], []
+        for cls, q in enumerate(ingredients.tables["q"]):
+            factors = []
+            for space in sorted(held):
+                by_client: dict[str, float] = {}
+                for client, _, _, rows in held[space]:
+                    by_client[client] = by_client.get(client, 0.0) + rows
+                share = [
+                    by_client[client] * ingredients.tables[f"r {client}"][cls, k]
+                    for client, k, _, _ in held[space]
+                ]
+                factors.append(network.mixture([part for _, _, part, _ in held[space]], share))
+            products.append(network.product(factors))
+            weights.append(float(q))
+        return network, network.mixture(products, weights)

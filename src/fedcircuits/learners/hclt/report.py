@@ -1,0 +1,55 @@
+"""What the table learners tell a user about a fit: sizes, and choices with what each gained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedcircuits.learners.hclt.choose_head import HeadTrial
+from fedcircuits.learners.hclt.fit import FittedTree
+
+
+def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:
+    """Chosen sizes by name."""
+    answer = {
+        "states": found.report["n_states"],
+        "bins": n_bins,
+        "training rows": found.report["n_rows"],
+        "validation rows": found.report["n_validation_rows"],
+        "EM steps": found.report["em_steps"],
+        "smoothing": found.report["smoothing"],
+    }
+    if found.forest is not None:
+        answer["trees"] = int(found.forest.roots.size)
+        answer["leaves of trees"] = found.forest.n_leaves
+    return answer
+
+
+def choices(found: FittedTree, names: list[str]) -> dict[str, Any]:
+    """What was tried on validation rows, whether it was kept, and what it gained there.
+
+    Args:
+        found: the fit.
+        names: of the columns, the label apart.
+    """
+    report: dict[str, Any] = found.report
+    answer: dict[str, Any] = {}
+    tried = report.get("validation_by_n_states") or {}
+    for n_states, log_likelihood in tried.items():
+        answer[f"validation log-likelihood with {n_states} states"] = float(log_likelihood)
+    transitions = report.get("class_transitions")
+    if transitions is not None:
+        kept, rounds = transitions["kept_rounds"], transitions["rounds"]
+        best = min(kept or len(rounds) - 1, len(rounds) - 1)
+        answer["class transitions kept"] = kept > 0
+        for key, name, sign in (("auc", "AUC", 1.0), ("cross_entropy", "log-loss", -1.0)):
+            if rounds[0][key] is not None:
+                gain = sign * (rounds[best][key] - rounds[0][key])
+                answer[f"class transitions, gain in validation {name}"] = float(gain)
+    trial = report.get("head")
+    if isinstance(trial, HeadTrial):
+        answer["head of trees kept"] = trial.plan is not None
+        answer["head of trees, gain in validation AUC"] = trial.auc_gain
+        answer["head of trees, gain in validation log-loss"] = trial.log_loss_gain
+        if trial.plan is not None:
+            answer["head of trees"] = trial.plan.in_words(names)
+    return answer

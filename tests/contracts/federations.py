@@ -1,0 +1,65 @@
+"""Small federations of every setting, and transports that record or break what passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from contracts.engine import table
+from fedcircuits.engines import LocalEngine, Recorder
+from fedcircuits.federation.birth import Birth
+from fedcircuits.federation.transport import Transport
+from fedcircuits.member import client_of, learner_maker
+
+LABEL, ID = "bought", "customer"
+Reply = bytes | Exception
+
+
+def split(setting: str, rows: pd.DataFrame | None = None) -> dict[str, pd.DataFrame]:
+    """A table over two or three clients; the label is shared in hybrid, on one vertically."""
+    rows = table() if rows is None else rows
+    n = len(rows)
+    if setting == "horizontal":
+        return {name: rows.iloc[at::3].reset_index(drop=True) for at, name in enumerate("abc")}
+    if setting == "vertical":
+        return {
+            "a": rows[[ID, "height", "colour", LABEL]],
+            "b": rows[[ID, "visits"]].iloc[::-1].reset_index(drop=True),
+            "c": rows[[ID, "size"]].iloc[5:].reset_index(drop=True),
+        }
+    return {
+        "a": rows[[ID, "height", "colour", "size", LABEL]].iloc[: int(0.7 * n)],
+        "b": rows[[ID, "visits", "size", LABEL]].iloc[int(0.3 * n) :].reset_index(drop=True),
+    }
+
+
+class Breaking(Recorder):
+    """Hands every reply to a function that may spoil it."""
+
+    def __init__(self, inner: Transport, spoil: Callable[[str, str, bytes], Reply]) -> None:
+        super().__init__(inner)
+        self.spoil = spoil
+
+    def call(
+        self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
+    ) -> dict[str, Reply]:
+        answers = super().call(verb, payloads, timeout)
+        return {
+            client: self.spoil(verb, client, answer) if isinstance(answer, bytes) else answer
+            for client, answer in answers.items()
+        }
+
+
+def local(clients: Mapping[str, pd.DataFrame], learner: Any = "factorised") -> LocalEngine:
+    """An engine in this process, to be wrapped."""
+    return LocalEngine(
+        {
+            name: client_of(
+                Birth(name, frame, "", {}, ID, {LABEL: "categorical"}),
+                learner_maker(learner[name] if isinstance(learner, dict) else learner),
+            )
+            for name, frame in clients.items()
+        }
+    )

@@ -1,0 +1,207 @@
+"""The engine with a process for each client: the contract, and what only processes can suffer."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from contracts.engine import EngineContract, births, table
+from fedcircuits.engines import ProcessEngine
+from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.birth import Birth
+from fedcircuits.learners import Hclt
+from fedcircuits.member import BORN, learner_record
+
+SLOW = "contracts.engine:slow"
+PATHS = os.pathsep.join(["tests", os.environ.get("PYTHONPATH", "")])
+
+
+@pytest.fixture(scope="class")
+def running() -> Iterator[ProcessEngine]:
+    with ProcessEngine(births(), BORN) as engine:
+        yield engine
+
+
+class TestProcessEngine(EngineContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls) -> str:
+        return "processes"
+
+    @pytest.fixture
+    def transport(self, running: ProcessEngine) -> Any:
+        return running
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[ProcessEngine]:
+    """Two clients that do as they are told; the tests run in order, the last ones end them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", PATHS)
+        records = {name: Birth(name, pd.DataFrame({"x": [1.0]}), "").to_bytes() for name in "ab"}
+        engine = ProcessEngine(records, SLOW)
+    with engine:
+        yield engine
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_slow_client_times_out_and_its_late_answer_is_not_mistaken_for_the_next(
+    slow: ProcessEngine,
+) -> None:
+    start = time.monotonic()
+    answers = slow.call("sleep", {"a": b"1.5", "b": b"0"}, timeout=0.5)
+    assert time.monotonic() - start < 1.4
+    assert answers["b"] == b"b:0"
+    assert isinstance(answers["a"], ClientError)
+    assert "within 0.5 s" in str(answers["a"])
+    assert slow.call("echo", {"a": b"new"}, timeout=30)["a"] == b"a:new"
+
+
+def test_an_exception_is_its_clients_and_the_others_answer(slow: ProcessEngine) -> None:
+    assert isinstance(slow.call("fail", {"a": b""})["a"], ClientError)
+    answers = slow.call("fail", {"a": b""}) | slow.call("echo", {"b": b"x"})
+    assert "client 'a': RuntimeError: a would not" in str(answers["a"])
+    assert answers["b"] == b"b:x"
+
+
+def test_large_payloads_do_not_deadlock(slow: ProcessEngine) -> None:
+    big = bytes(3_000_000)
+    answers = slow.call("echo", {"a": big, "b": big}, timeout=60)
+    assert {name: len(answer) for name, answer in answers.items()} == {
+        "a": 3_000_002,
+        "b": 3_000_002,
+    }
+
+
+def test_killed_client_is_named_and_the_others_answer(slow: ProcessEngine) -> None:
+    os.kill(slow.process_id("a"), signal.SIGKILL)
+    for _ in range(2):
+        answers = slow.call("echo", {"a": b"x", "b": b"x"})
+        assert isinstance(answers["a"], ClientError)
+        assert "client 'a': its process has ended (exit code -9)" in str(answers["a"])
+        assert answers["b"] == b"b:x"
+
+
+def test_close_ends_processes_and_further_calls_are_refused(slow: ProcessEngine) -> None:
+    pids = [slow.process_id(name) for name in "ab"]
+    slow.close()
+    slow.close()
+    assert not any(alive(pid) for pid in pids)
+    with pytest.raises(FederationError, match="closed"):
+        slow.call("echo", {"a": b""})
+
+
+def test_processes_end_when_the_engine_is_forgotten() -> None:
+    engine = ProcessEngine({"a": births()["north"]}, BORN)
+    pid = engine.process_id("a")
+    del engine
+    gc.collect()
+    assert not alive(pid)
+
+
+def test_processes_end_with_the_script_that_started_them() -> None:
+    script = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from contracts.engine import births\n"
+        "from fedcircuits.engines import ProcessEngine\n"
+        "from fedcircuits.member import BORN\n"
+        "engine = ProcessEngine({'a': births()['north']}, BORN)\n"
+        "sys.stdout.write(str(engine.process_id('a')))\n"
+    )  # no `if __name__ == '__main__'`: the script is not imported in the child
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert not alive(int(done.stdout))
+
+
+def test_child_does_not_import_what_it_does_not_need() -> None:
+    script = (
+        "import sys, fedcircuits.member\n"
+        "print([m for m in ('sklearn', 'torch', 'matplotlib', 'typer', 'fedcircuits.federating') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_birth_of_a_client_that_cannot_be_made_names_it() -> None:
+    records = {"a": Birth("a", pd.DataFrame({"x": [1.0]}), "magic").to_bytes()}
+    with pytest.raises(ClientError, match=r"client 'a'.*no learner 'magic'"):
+        ProcessEngine(records, BORN)
+
+
+def test_birth_record_keeps_rows_exactly() -> None:
+    frame = table().assign(flag=lambda t: t["size"] > 0, kind=pd.Categorical(["x", "y"] * 60))
+    again = Birth.from_bytes(Birth("a", frame, "hclt", {"n_states": 4}).to_bytes())
+    pd.testing.assert_frame_equal(again.frame(), frame)
+    assert again.options == {"n_states": 4}
+
+
+def test_learner_objects_of_ours_travel_and_others_are_refused() -> None:
+    assert learner_record(Hclt(n_states=8), "a") == ("hclt", {"n_states": 8})
+
+    class Mine:
+        def fit(self, table: Any, rng: np.random.Generator) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(FederationError, match=r"client 'a'.*Mine cannot travel.*engine='local'"):
+        fc.federate({"a": table()}, learner=Mine(), engine="processes")
+
+
+def test_table_that_cannot_travel_is_refused_by_name() -> None:
+    odd = pd.DataFrame({"x": [1, "two", 3.0]})
+    with pytest.raises(FederationError, match="client 'a': its table cannot travel"):
+        fc.federate({"a": odd}, learner="factorised", engine="processes")
+
+
+def test_client_killed_before_a_remote_query_is_left_out_and_said() -> None:
+    rows = table().drop(columns="customer")
+    clients = {name: rows.iloc[at::3] for at, name in enumerate("abc")}
+    options: dict[str, Any] = {"label": "bought", "learner": "factorised", "agreement": "product"}
+    with fc.federate(clients, **options, placement="remote", engine="processes") as fed:
+        assert fed.log_prob(rows).attrs["spoke"] == ("a", "b", "c")
+        os.kill(fed.run.transport.process_id("b"), signal.SIGKILL)
+        with pytest.warns(FedcircuitsWarning, match="answered by a, c alone.*client 'b'"):
+            answer = fed.log_prob(rows)
+        assert answer.attrs["spoke"] == ("a", "c")
+        assert "its process has ended" in answer.attrs["away"]["b"]
+        expected = fc.federate(clients, **options).without("b").log_prob(rows)
+        np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-9)
+
+
+def test_fit_twice_gives_the_same_reply_without_fitting_twice() -> None:
+    with ProcessEngine({"north": births()["north"]}, BORN) as engine:
+        schema = m.Description.from_bytes(
+            _bytes(engine.call("describe", {"north": m.Describe(5).to_bytes()})["north"])
+        ).schema
+        engine.call("agree", {"north": m.Agree(schema, 0, None).to_bytes()})
+        job = {"job": "J", "columns": ["size"], "group": None, "value": 0, "per_label": False}
+        fit = m.Fit([job], False).to_bytes()
+        first, second = (engine.call("fit", {"north": fit})["north"] for _ in range(2))
+        assert first == second  # the time of the fit is in it, so a second fit would differ
+
+
+def _bytes(answer: bytes | Exception) -> bytes:
+    assert isinstance(answer, bytes)
+    return answer

@@ -1,0 +1,113 @@
+"""Dependence across clients: XOR of two clients' features. The paper's weights cannot see it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from contracts.rule import LEARNER
+from fedcircuits.federation.agreement import (
+    Counts,
+    Em,
+    Independent,
+    Joint,
+    Latent,
+    LatentTable,
+    ProductOfClasses,
+    Rule,
+)
+
+ROWS = 2000
+
+
+def xor(n: int, seed: int) -> pd.DataFrame:
+    """y = u xor v, with a noisy copy of each beside it and something irrelevant."""
+    rng = np.random.default_rng(seed)
+    u, v = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    frame = {
+        "u": u,
+        "u2": np.where(rng.random(n) < 0.9, u, 1 - u),
+        "v": v,
+        "v2": np.where(rng.random(n) < 0.9, v, 1 - v),
+        "w": rng.integers(0, 3, n),
+    }
+    text = pd.DataFrame(frame).astype(str)
+    return text.assign(y=np.where(u ^ v, "odd", "even"), id=[f"r{i}" for i in range(n)])
+
+
+def label_on_one() -> dict[str, pd.DataFrame]:
+    table = xor(ROWS, 0)
+    return {"a": table[["id", "u", "u2", "y"]], "b": table[["id", "v", "v2", "w"]]}
+
+
+def label_on_a_third() -> dict[str, pd.DataFrame]:
+    table = xor(ROWS, 0)
+    return {
+        "a": table[["id", "u", "u2"]],
+        "b": table[["id", "v", "v2"]],
+        "c": table[["id", "y", "w"]],
+    }
+
+
+def accuracy(fed: fc.Density) -> float:
+    test = xor(1000, 1)
+    told = fed.predict_proba(test.drop(columns=["y", "id"]), "y")
+    return float((told.idxmax(axis=1) == test["y"]).mean())
+
+
+SPLITS = [label_on_one, label_on_a_third]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("glueing", ["naive", "combinatorial"])
+def test_independent_is_at_chance(split: object, glueing: object) -> None:
+    rule = Independent(n_clusters=4, glueing=glueing)  # type: ignore[arg-type]
+    fed = fc.federate(split(), id="id", label="y", learner=LEARNER, agreement=rule)  # type: ignore[operator]
+    assert accuracy(fed) == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("rule", [Counts(), Latent(), LatentTable(), Em(), Joint(1)])
+def test_rules_over_aligned_rows_solve_it(split: object, rule: Rule) -> None:
+    fed = fc.federate(split(), id="id", label="y", learner=LEARNER, agreement=rule)  # type: ignore[operator]
+    assert accuracy(fed) >= 0.95
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_auto_finds_a_rule_that_solves_it(split: object) -> None:
+    fed = fc.federate(split(), id="id", label="y", learner=LEARNER)  # type: ignore[operator]
+    assert accuracy(fed) >= 0.95
+    assert not isinstance(fed.rule, ProductOfClasses)
+
+
+def test_a_product_of_classes_cannot() -> None:
+    fed = fc.federate(
+        label_on_one(), id="id", label="y", learner=LEARNER, agreement=ProductOfClasses()
+    )
+    assert accuracy(fed) < 0.65
+
+
+def test_a_private_label_leaves_it_at_chance() -> None:
+    """What the owner does not tell, nobody can use (and the owner's clusters do not show it)."""
+    fed = fc.federate(
+        label_on_a_third(),
+        id="id",
+        label="y",
+        learner=LEARNER,
+        agreement=Latent(label_private=True),
+    )
+    assert accuracy(fed) < 0.7
+
+
+def test_shared_columns_do_not_hide_it() -> None:
+    """Both: a column shared, three quarters of the rows aligned."""
+    table = xor(ROWS, 0)
+    frames = {
+        "a": table[:1750][["id", "u", "u2", "w", "y"]],
+        "b": table[250:][["id", "v", "v2", "w"]],
+    }
+    for rule in ("counts", "latent"):
+        fed = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement=rule)
+        assert accuracy(fed) >= 0.95

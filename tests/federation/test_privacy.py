@@ -1,0 +1,181 @@
+"""What leaves a client: canaries planted in the tables are searched for in every message."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from contracts.engine import table
+from contracts.federations import ID as CUSTOMER
+from contracts.federations import LABEL, local, split
+from fedcircuits.engines import Recorder
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.leakage import recover_label
+
+# Values of single rows: the largest, the smallest and one in the middle of their column.
+CANARIES = {"height": (71.2345678901234, -63.9876543210987), "size": (0.1234567890123456,)}
+IDS = ("canary-held-by-all", "canary-held-by-a-alone")
+
+
+def planted(setting: str) -> dict[str, pd.DataFrame]:
+    rows = table(n=160)
+    rows[CUSTOMER] = [f"person-{i}-canary" for i in range(len(rows))]
+    rows.loc[20, CUSTOMER] = IDS[0]
+    for name, values in CANARIES.items():
+        for at, value in enumerate(values):
+            rows.loc[30 + at, name] = value
+    rows[LABEL] = rows[LABEL].replace({"yes": "zebra-yes", "no": "zebra-no"})
+    clients = split(setting, rows)
+    clients["a"] = clients["a"].assign(
+        **{CUSTOMER: clients["a"][CUSTOMER].replace("person-2-canary", IDS[1])}
+    )
+    return clients
+
+
+RULES: list[tuple[str, str, dict[str, Any]]] = [
+    ("horizontal", "independent", {}),
+    ("horizontal", "product", {}),
+    ("vertical", "independent", {"n_clusters": 2}),
+    ("vertical", "counts", {"n_clusters": 3}),
+    ("vertical", "latent", {"n_clusters": 3, "n_classes": 3}),
+    ("vertical", "latent-table", {"n_clusters": 3, "n_classes": 3}),
+    ("vertical", "em", {"n_clusters": 3}),
+    ("vertical", "joint", {"n_clusters": 3, "n_classes": 3}),
+    ("vertical", "auto", {}),
+    ("hybrid", "product", {}),
+    ("hybrid", "anchors", {"n_clusters": 3, "n_anchors": 3}),
+]
+
+
+def run(setting: str, rule: str, options: dict[str, Any], **more: Any) -> tuple[Any, Recorder]:
+    engine = Recorder(
+        local(planted(setting), "mixture" if rule in ("joint", "em") else "factorised")
+    )
+    if setting == "vertical" and rule == "auto":
+        engine = Recorder(local(planted(setting), "mixture"))
+    fed = fc.federate(id=CUSTOMER, label=LABEL, engine=engine, agreement=rule, **options, **more)
+    return fed, engine
+
+
+@pytest.mark.parametrize(("setting", "rule", "options"), RULES)
+def test_no_value_of_a_single_row_and_no_id_leaves_a_client(
+    setting: str, rule: str, options: dict[str, Any]
+) -> None:
+    _, engine = run(setting, rule, options)
+    assert any(message.verb == "fit" for message in engine.messages)
+    for message in engine.messages:
+        where = f"{message.verb} {message.client}"
+        assert b"canary" not in message.data, where
+        for value in (v for values in CANARIES.values() for v in values):
+            for form in (struct.pack("<d", value), struct.pack("<f", value), repr(value).encode()):
+                assert form not in message.data, f"{value} in {where}"
+
+
+@pytest.mark.parametrize(("setting", "rule", "options"), RULES)
+def test_an_unshared_label_does_not_reach_other_clients(
+    setting: str, rule: str, options: dict[str, Any]
+) -> None:
+    if setting != "vertical":
+        pytest.skip("the label is at every client")
+    _, engine = run(setting, rule, options)
+    # Only `product` (which `auto` tries) has the owner tell codes, and only to the server.
+    told = {x.client for x in engine.messages if x.verb in ("tell_label", "take_label")}
+    assert told <= ({"a"} if rule == "auto" else set())
+    for message in engine.messages:
+        if message.to_client and message.client != "a":
+            assert b"zebra" not in message.data, message.verb  # no category of the label
+
+
+def labels_by_number(engine: Recorder, clients: dict[str, pd.DataFrame]) -> dict[int, int]:
+    """Label code of every aligned row by its number, as an auditor who sees the owner's table."""
+    told = next(x for x in engine.messages if x.verb == "align" and x.client == "a" and x.to_client)
+    align = m.Align.from_bytes(told.data)
+    codes = (clients["a"][LABEL] == "zebra-yes").astype(int).to_numpy()
+    return {int(n): int(codes[r]) for r, n in zip(align.rows, align.numbers, strict=True)}
+
+
+def received(engine: Recorder, party: str) -> list[bytes]:
+    """Messages that a party reads: the server all replies, a client its own requests."""
+    if party == "server":
+        return [x.data for x in engine.messages if not x.to_client]
+    return [x.data for x in engine.messages if x.to_client and x.client == party]
+
+
+def test_with_label_private_nobody_receives_the_partition_of_the_label() -> None:
+    options = {"n_clusters": 3, "n_classes": 3}
+    _, open_ = run("vertical", "latent", options)
+    _, private = run("vertical", "latent", {**options, "label_private": True})
+    for engine, told in ((open_, True), (private, False)):
+        labels = labels_by_number(engine, planted("vertical"))
+        leak = recover_label(received(engine, "server"), labels)
+        assert (leak.accuracy == 1.0) is told, leak
+        other = recover_label(received(engine, "b"), labels)
+        assert (other.accuracy > 0.95) is told, other
+
+
+def test_independent_tells_nothing_of_single_rows() -> None:
+    _, engine = run("vertical", "independent", {"n_clusters": 2})
+    labels = labels_by_number(engine, planted("vertical"))
+    for party in ("server", "b", "c"):
+        assert recover_label(received(engine, party), labels).source == ""
+
+
+def test_recovery_finds_a_label_in_indices_and_in_numbers() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(2, size=200)
+    labels = dict(enumerate(codes.tolist()))
+    numbers = np.arange(200, dtype=np.int32)
+    renamed = m.Clustered(
+        np.ones(4), np.zeros(4, np.int64), numbers, (codes * 2 + 1).astype(np.uint8)
+    )
+    noise = m.Share("j", numbers, rng.integers(2, size=200), rng.random(200))
+    scores = m.Share("j", numbers, rng.integers(2, size=200), codes + rng.normal(0, 0.1, 200))
+    assert recover_label([renamed.to_bytes()], labels).accuracy == 1.0
+    assert recover_label([noise.to_bytes()], labels).accuracy < 0.62
+    assert recover_label([scores.to_bytes()], labels).accuracy > 0.97
+
+
+def test_sketches_say_nothing_that_fewer_rows_share() -> None:
+    _, engine = run("horizontal", "product", {})
+    for message in engine.messages:
+        if message.verb == "describe" and not message.to_client:
+            told = m.Description.from_bytes(message.data)
+            for key, array in told.sketches.items():
+                if key.endswith("_rows"):
+                    assert (array >= 5).all(), key
+            assert all(v["domain"] is None for v in told.schema)
+
+
+def test_a_secret_changes_every_digest_and_no_answer() -> None:
+    clients = planted("vertical")
+    plain = fc.federate(
+        clients, id=CUSTOMER, agreement="counts", n_clusters=3, learner="factorised"
+    )
+    secret = fc.federate(
+        clients, id=CUSTOMER, agreement="counts", n_clusters=3, learner="factorised", id_secret="s"
+    )
+    rows = table(n=10)[["height", "visits", "size"]]
+    np.testing.assert_allclose(secret.log_prob(rows), plain.log_prob(rows), atol=1e-10)
+
+
+def test_rows_asked_by_id_need_the_secret_too() -> None:
+    clients = planted("vertical")
+    fed = fc.federate(
+        clients, id=CUSTOMER, agreement="counts", n_clusters=3, learner="factorised",
+        placement="remote", id_secret="s",
+    )  # fmt: skip
+    asked = pd.DataFrame({CUSTOMER: [IDS[0]]})
+    assert fed.log_prob(asked).iloc[0] != 0.0
+
+
+def test_every_rule_says_what_leaves_a_client() -> None:
+    from fedcircuits.federation.agreement import RULES as KNOWN
+
+    for kind in KNOWN.values():
+        assert kind().leaves_client
+        assert all(isinstance(line, str) for line in kind().leaves_client)

@@ -1,0 +1,309 @@
+"""Every agreement rule keeps the contract, in every setting it is for; and what each adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from contracts.rule import (
+    LEARNER,
+    RuleContract,
+    both_split,
+    columns_split,
+    columns_split_label_shared,
+    rows_split,
+    small_table,
+)
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.agreement import (
+    RULES,
+    Anchors,
+    Counts,
+    Em,
+    Independent,
+    Joint,
+    Latent,
+    LatentTable,
+    ProductOfClasses,
+)
+from fedcircuits.federation.agreement.em import fit_joint_weights
+from fedcircuits.federation.agreement.latent_classes import fit_latent_classes
+
+
+class TestIndependentRowsSplit(RuleContract):
+    rule, clients, align = Independent(), staticmethod(rows_split), False
+
+
+class TestIndependentColumnsSplit(RuleContract):
+    rule, clients = Independent(n_clusters=2), staticmethod(columns_split)
+
+
+class TestIndependentNaive(RuleContract):
+    rule, clients = Independent(n_clusters=3, glueing="naive"), staticmethod(columns_split)
+
+
+class TestIndependentRandom(RuleContract):
+    rule = Independent(n_clusters=3, n_products=4, glueing="random")
+    clients = staticmethod(columns_split)
+
+
+class TestIndependentBothSplit(RuleContract):
+    rule, clients = Independent(), staticmethod(both_split)
+
+
+class TestProductRowsSplit(RuleContract):
+    rule, clients, align = ProductOfClasses(), staticmethod(rows_split), False
+
+
+class TestProductColumnsSplit(RuleContract):
+    rule, clients = ProductOfClasses(), staticmethod(columns_split_label_shared)
+
+
+class TestProductLabelOnOne(RuleContract):
+    rule, clients = ProductOfClasses(), staticmethod(columns_split)
+
+
+class TestCounts(RuleContract):
+    rule, clients = Counts(n_clusters=4), staticmethod(columns_split)
+
+
+class TestCountsBothSplit(RuleContract):
+    rule, clients = Counts(n_clusters=4), staticmethod(both_split)
+
+
+class TestLatent(RuleContract):
+    rule, clients = Latent(n_classes=6, n_clusters=4), staticmethod(columns_split)
+
+
+class TestLatentLabelShared(RuleContract):
+    rule = Latent(n_classes=6, n_clusters=4)
+    clients = staticmethod(columns_split_label_shared)
+
+
+class TestLatentBothSplit(RuleContract):
+    rule, clients = Latent(n_classes=6, n_clusters=4), staticmethod(both_split)
+
+
+class TestLatentWithoutLabel(RuleContract):
+    rule, clients, label = Latent(6, 4), staticmethod(columns_split), None
+
+
+class TestLatentTable(RuleContract):
+    rule, clients = LatentTable(n_classes=6, n_clusters=4), staticmethod(columns_split)
+
+
+class TestLatentTableWithNoise(RuleContract):
+    rule = LatentTable(n_classes=6, n_clusters=4, epsilon=1.0)
+    clients = staticmethod(both_split)
+
+
+class TestEm(RuleContract):
+    rule, clients = Em(n_clusters=4, n_steps=10), staticmethod(columns_split)
+
+
+class TestJoint(RuleContract):
+    rule, clients = Joint(1, n_classes=4, n_clusters=4), staticmethod(columns_split)
+
+
+class TestJointBothSplit(RuleContract):
+    rule, clients = Joint(1, n_classes=4, n_clusters=4), staticmethod(both_split)
+
+
+class TestAnchors(RuleContract):
+    rule, clients = Anchors(3, 3, n_rounds=3), staticmethod(both_split)
+
+
+class TestAnchorsWithoutIds(RuleContract):
+    rule, clients, align = Anchors(3, 3, n_rounds=3), staticmethod(both_split), False
+
+    @classmethod
+    def federate(cls, **options: Any) -> Any:
+        frames = {name: frame.drop(columns="id") for name, frame in both_split().items()}
+        if options.pop("backwards", False):
+            frames = dict(reversed(frames.items()))
+        options = {"learner": LEARNER, "agreement": cls.rule, **options}
+        return fc.federate(frames, label="y", **options)
+
+
+class TestAuto(RuleContract):
+    rule, clients = "auto", staticmethod(columns_split)
+
+
+# --- the pieces -----------------------------------------------------------------------------------
+
+
+def test_latent_classes_recover_a_mixture_of_index_tuples(rng: np.random.Generator) -> None:
+    """Two classes with disjoint indices: each tuple's class is certain, q is their share."""
+    z = rng.random(3000) < 0.3
+    first = np.where(z, rng.integers(0, 2, 3000), rng.integers(2, 4, 3000))
+    second = np.where(z, rng.integers(0, 3, 3000), rng.integers(3, 6, 3000))
+    tuples, counts = np.unique(np.stack([first, second], 1), axis=0, return_counts=True)
+    model = fit_latent_classes(tuples, counts.astype(float), [4, 6], 2, rng)
+    posterior = model.log_joint(tuples).argmax(axis=1)
+    assert len(set(zip(posterior, tuples[:, 0] < 2, strict=True))) == 2
+    assert np.sort(np.exp(model.log_q)) == pytest.approx([z.mean(), 1 - z.mean()], abs=0.01)
+    assert model.given_cluster(0).sum(axis=1) == pytest.approx(np.ones(4))
+
+
+def test_em_on_weights_never_lowers_the_likelihood(rng: np.random.Generator) -> None:
+    log_probs = [np.log(rng.dirichlet(np.ones(3), size=200)) for _ in range(2)]
+
+    def mean(steps: int) -> float:
+        tuples, q = fit_joint_weights(log_probs, steps, tolerance=0.0)
+        joint = sum(t[:, tuples[:, c]] for c, t in enumerate(log_probs))
+        return float(np.log(np.exp(joint) @ q).mean())
+
+    found = [mean(steps) for steps in range(1, 12)]
+    assert (np.diff(found) >= -1e-6).all()
+
+
+def test_em_keeps_impossible_clusters_out(rng: np.random.Generator) -> None:
+    log_probs = [np.log(rng.dirichlet(np.ones(2), size=50)), np.full((50, 2), -1.0)]
+    log_probs[1][:, 1] = -np.inf
+    tuples, q = fit_joint_weights(log_probs, 20)
+    assert (tuples[:, 1] == 0).all()
+    assert q.sum() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_noise_on_the_table_costs_little() -> None:
+    """Laplace noise of scale 2 on counts of 1,500 rows moves the likelihood, but not far."""
+    table = small_table(1500)
+    frames = {"a": table[["id", "x0", "x1", "x2", "y"]], "b": table[["id", "x3", "x4"]]}
+    scores = [
+        fc.federate(
+            frames,
+            id="id",
+            label="y",
+            learner=LEARNER,
+            agreement="latent-table",
+            n_clusters=6,
+            epsilon=epsilon,
+        ).mean_log_prob(table)
+        for epsilon in (None, 1.0)
+    ]
+    assert scores[0] != scores[1]
+    assert scores[1] > scores[0] - 0.1
+
+
+# --- partial alignment ----------------------------------------------------------------------------
+
+
+def partly_aligned(n_common: int, n: int = 1200) -> dict[str, pd.DataFrame]:
+    """Two clients with n rows each of which they share some."""
+    table = small_table(2 * n - n_common)
+    return {"a": table[:n][["id", "x0", "x1", "x2", "y"]], "b": table[-n:][["id", "x3", "x4"]]}
+
+
+def test_a_tenth_of_the_rows_aligned_carries_the_dependence() -> None:
+    test = small_table(2000, seed=9)
+    options = {"id": "id", "label": "y", "learner": LEARNER}
+    some = fc.federate(partly_aligned(120), agreement="latent", **options)
+    every = fc.federate(partly_aligned(1200), agreement="latent", **options)
+    none = fc.federate(
+        partly_aligned(120), agreement=Independent(glueing="naive", n_clusters=1), **options
+    )
+    found = {m: m.mean_log_prob(test) for m in (some, every, none)}
+    assert found[some] > found[none] + 0.5 * (found[every] - found[none])
+
+
+def test_rows_that_only_one_client_has_are_used_too() -> None:
+    fed = fc.federate(partly_aligned(120), id="id", label="y", learner=LEARNER, agreement="latent")
+    assert fed.ingredients is not None
+    rows = fed.ingredients.rows
+    for client in ("a", "b"):
+        jobs = {job.partition(".")[0] for holder, job, _ in rows if holder == client}
+        for job in jobs:  # the features; at the owner the label too
+            mine = [n for key, n in rows.items() if key[0] == client and key[1].startswith(job)]
+            assert sum(mine) == 1200
+
+
+def test_hardly_a_row_aligned_falls_back_to_the_plain_product() -> None:
+    fed = fc.federate(partly_aligned(12), id="id", label="y", learner=LEARNER)
+    assert isinstance(fed.rule, Independent)
+    assert fed.rule.glueing == "naive"
+    shared = partly_aligned(12)
+    shared["b"] = shared["b"].assign(y=["yes", "no"] * 600)
+    assert isinstance(
+        fc.federate(shared, id="id", label="y", learner=LEARNER).rule, ProductOfClasses
+    )
+
+
+# --- auto and names -------------------------------------------------------------------------------
+
+
+def test_auto_takes_the_setting_s_rule_where_nothing_can_be_compared() -> None:
+    rows = fc.federate(rows_split(), label="y", learner=LEARNER)
+    assert isinstance(rows.rule, ProductOfClasses)
+    assert isinstance(fc.federate(rows_split(), learner=LEARNER).rule, Independent)
+    columns = fc.federate(columns_split(), id="id", learner=LEARNER)
+    assert isinstance(columns.rule, Latent)
+
+
+def test_auto_tells_the_scores_it_chose_by() -> None:
+    fed = fc.federate(columns_split(), id="id", label="y", learner=LEARNER)
+    assert fed.ingredients is not None
+    assert set(fed.ingredients.scores) == {"product", "counts", "latent"}
+    assert all(0 < score < 1 for score in fed.ingredients.scores.values())
+
+
+def test_auto_leaves_no_trace_of_its_trial() -> None:
+    """The winner is trained on all rows, as if it had been named."""
+    by_auto = fc.federate(columns_split(), id="id", label="y", learner=LEARNER)
+    assert by_auto.rule is not None
+    named = fc.federate(
+        columns_split(), id="id", label="y", learner=LEARNER, agreement=by_auto.rule.name
+    )
+    rows = small_table(50, seed=3)
+    assert by_auto.log_prob(rows).tolist() == named.log_prob(rows).tolist()
+
+
+def test_a_private_label_is_not_used_to_cluster() -> None:
+    fed = fc.federate(columns_split(), id="id", label="y", learner=LEARNER, label_private=True)
+    assert fed.rule == Latent(label_private=True)
+
+
+def test_unknown_names_and_options_are_refused() -> None:
+    with pytest.raises(FederationError, match="no agreement rule 'counting'"):
+        fc.federate(columns_split(), id="id", learner=LEARNER, agreement="counting")
+    with pytest.raises(FederationError, match="it has n_clusters, label_private"):
+        fc.federate(columns_split(), id="id", learner=LEARNER, agreement="counts", clusters=3)
+    with pytest.raises(FederationError, match="no candidate rule has the option 'clusters'"):
+        fc.federate(columns_split(), id="id", learner=LEARNER, clusters=3)
+
+
+@pytest.mark.parametrize("name", ["counts", "latent", "latent-table", "em", "joint"])
+def test_rules_over_aligned_rows_refuse_rows_split(name: str) -> None:
+    with pytest.raises(FederationError):
+        fc.federate(rows_split(), label="y", learner=LEARNER, agreement=name)
+
+
+def test_product_without_a_label_is_refused() -> None:
+    with pytest.raises(FederationError, match="needs a label"):
+        fc.federate(columns_split(), id="id", learner=LEARNER, agreement="product")
+
+
+def test_every_rule_has_a_name_it_answers_to() -> None:
+    for name, rule in RULES.items():
+        assert rule().name == name
+
+
+def test_several_shared_subspaces_go_through_aligned_rows() -> None:
+    """Three clients, x1 at a and b, x2 at b and c: anchors do not apply, latent classes do."""
+    table = small_table(600)
+    frames = {
+        "a": table[["id", "x0", "x1", "y"]],
+        "b": table[["id", "x1", "x2", "x3"]],
+        "c": table[["id", "x2", "x4"]],
+    }
+    with pytest.raises(FederationError, match="one set of columns that all clients share"):
+        fc.federate(frames, id="id", label="y", learner=LEARNER, agreement="anchors")
+    fed = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement="latent")
+    naive = fc.federate(
+        frames, id="id", label="y", learner=LEARNER, agreement="independent", glueing="naive"
+    )
+    test = small_table(1000, seed=5)
+    assert fed.mean_log_prob(test) > naive.mean_log_prob(test) + 0.1
