@@ -80,7 +80,8 @@ class CircuitClassifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[mis
         self.classes_: Array = np.unique(target)
         if self.classes_.size < 2:
             raise ValueError(
-                f"classification needs two classes, the data has one class: {self.classes_.tolist()[0]!r}"
+                f"classification needs two classes, the data has one class: "
+                f"{self.classes_.tolist()[0]!r}"
             )
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
