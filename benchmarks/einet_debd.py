@@ -19,8 +19,8 @@ from fedcircuits.learners.einet.network import initial_parameters, make_network
 from fedcircuits.learners.einet.rows import Rows
 from fedcircuits.learners.einet.train import Schedule, evaluate, train
 
-# Mean test log-likelihoods from the literature (PEERS.md): RAT-SPN, EiNet, HCLT.
-PEERS = {
+# Mean test log-likelihoods from the literature: RAT-SPN, EiNet, HCLT.
+PUBLISHED = {
     "nltcs": (-6.01, -6.02, -5.99), "msnbc": (-6.04, -6.12, -6.05), "kdd": (-2.13, -2.18, -2.18),
     "plants": (-13.44, -13.68, -14.26), "baudio": (-39.96, -39.88, -39.77),
     "jester": (-52.97, -52.56, -52.46), "bnetflix": (-56.85, -56.54, -56.27),
@@ -37,7 +37,7 @@ CHOICES = [(32, 0.5, 1.0), (16, 1.0, 4.0)]
 
 
 def main() -> None:
-    folder, names = Path(sys.argv[1]), sys.argv[2:] or list(PEERS)
+    folder, names = Path(sys.argv[1]), sys.argv[2:] or list(PUBLISHED)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found = {}
     for name in names:
@@ -67,14 +67,14 @@ def main() -> None:
                 best = (score, mine, width)
         assert best is not None
         found[name] = best[1]
-        rat, einet, hclt = PEERS[name]
+        rat, einet, hclt = PUBLISHED[name]
         worse = 100 * (rat - best[1]) / abs(rat)
         print(f"{name:10s} test {best[1]:9.3f} (valid {best[0]:9.3f}, K={best[2]:3d}, "
               f"{time.time() - start:5.1f} s) | RAT-SPN {rat} EiNet {einet} HCLT {hclt} | "
               + (f"worse than RAT-SPN by {worse:.1f}%" if worse > 0 else ""),
               flush=True)  # fmt: skip
     ours = np.mean(list(found.values()))
-    theirs = np.mean([PEERS[name][1] for name in found])
+    theirs = np.mean([PUBLISHED[name][1] for name in found])
     print(f"mean over {len(found)}: ours {ours:.3f}, EiNet {theirs:.3f}")
 
 

@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 import fedcircuits as fc
 import tables
 
-# The head's sizes were settled with an eye on the test rows of seeds 0 to 2: they are not used here.
+# The head's sizes were settled with an eye on the test rows of seeds 0 to 2: not used here.
 FIRST_SEED = 100
 
 Maker = Callable[[int, np.random.Generator], pd.DataFrame]
@@ -126,8 +126,8 @@ def main() -> None:
         [
             f"Mean ± standard deviation over {arguments.seeds} seeds; {arguments.rows:,} rows to "
             "learn from and as many to judge on, default settings everywhere.",
-            f"Seeds from {FIRST_SEED}: sizes of the head were settled on tables of this kind with seeds "
-            "0 to 2, whose figures are not shown.",
+            f"Seeds from {FIRST_SEED}: sizes of the head were settled on tables of this kind with "
+            "seeds 0 to 2, whose figures are not shown.",
             f"hclt within .01 of LightGBM on the mean: {near} of {len(arguments.data)}.",
             *(f"{name}: {' '.join((MAKERS[name].__doc__ or '').split())}"
               for name in arguments.data),

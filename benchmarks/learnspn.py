@@ -40,7 +40,7 @@ REPORT = ROOT / "docs" / "benchmarks" / "learnspn.md"
 SEEDS = (0, 1, 2)
 PEER_MODES = {
     "mixed": "categories as categories",
-    "numbers": "categories target-encoded, as in PEERS",
+    "numbers": "categories target-encoded",
 }
 
 # Mean test log-likelihood of LearnSPN in the literature (Gens and Domingos 2013).

@@ -9,7 +9,7 @@ Every leaf is a table of masses of the states that fedcircuits uses, so that log
 Two ways to show the columns to RDC and k-means, both standardised:
 
 - "mixed": numbers as numbers, categories as categories (indicators inside deeprob-kit);
-- "numbers": categories target-encoded as well, as in the figures of PEERS.md.
+- "numbers": categories target-encoded as well.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Sketch:
         n_bins: int | None = None,
         missing: bool = False,
     ) -> Grid:
-        """The grid of LEARNERS: a state per value where values repeat, quantile bins elsewhere.
+        """The grid: a state per value where values repeat, quantile bins elsewhere.
 
         Args:
             integer: whether the variable lives on the integers.

@@ -1,4 +1,4 @@
-"""How clients agree on what belongs together: one rule a file (FUSION of client circuits).
+"""How clients agree on what belongs together: one rule a file.
 
 A rule has two halves: `train` sends messages and returns ingredients, `glue` is a pure function of
 the ingredients. So a client can leave, and the rest is glued again without training.
