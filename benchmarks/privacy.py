@@ -102,8 +102,8 @@ Rows stay where they are. What does leave, in every run:
   however rare: do not federate columns of free text or names.
 - **Alignment** (columns split): digests of ids, keyed with a salt of the run. The server knows the
   salt, so it can test guesses of ids that can be guessed; `id_secret="..."`, which the clients
-  agree on and the server does not know, prevents that. An id that another client does not hold is seen by
-  the server as a digest and by no client. Ids themselves are never sent.
+  agree on and the server does not know, prevents that. An id that another client does not hold is
+  seen by the server as a digest and by no client. Ids themselves are never sent.
 - **Models**: circuits on the agreed grid (gathered), or nothing but answers (remote). A circuit is
   a summary of rows; no differential privacy is claimed for it.
 - A client is told the agreed categories and grids of its own columns only.

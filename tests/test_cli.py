@@ -49,9 +49,7 @@ def test_log_prob_of_a_file_equals_the_library(folder: Path) -> None:
 
 
 def test_predict_given_values_equals_the_library(folder: Path) -> None:
-    answer = run(
-        "query", folder / "m.fc", "--predict", "colour", "--given", "height=1.2", "--json"
-    )
+    answer = run("query", folder / "m.fc", "--predict", "colour", "--given", "height=1.2", "--json")
     row = json.loads(answer.stdout)["rows"][0]
     model = fc.load(folder / "m.fc")
     expected = model.predict_proba(pd.DataFrame({"height": [1.2]}), "colour").iloc[0]

@@ -83,10 +83,11 @@ def test_auto_finds_a_rule_that_solves_it(split: object) -> None:
 
 
 def test_a_product_of_classes_cannot() -> None:
+    """Its log-odds add up over clients: by luck three of the four cells of (u, v), never all."""
     fed = fc.federate(
         label_on_one(), id="id", label="y", learner=LEARNER, agreement=ProductOfClasses()
     )
-    assert accuracy(fed) < 0.65
+    assert accuracy(fed) < 0.8
 
 
 def test_a_private_label_leaves_it_at_chance() -> None:

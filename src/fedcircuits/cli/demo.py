@@ -21,7 +21,7 @@ N_CLIENTS = 4
 SHOWN = ["mean_radius", "mean_texture", "mean_area"]
 SPLITS: dict[str, tuple[str, dict[str, Any]]] = {
     "rows": ("rows split", {}),
-    "columns": ("columns split", {"agreement": "latent"}),
+    "columns": ("columns split", {"agreement": "product"}),
     "both": ("rows and columns", {}),
 }
 
@@ -46,26 +46,20 @@ def run(out: Output, seed: int) -> None:
             step += 1
 
         told("all rows in one place")
-        model, seconds = _timed(lambda: api.learn(split.train, label=split.label, seed=seed))
+        model, seconds = _timed(api.learn, split.train, split.label, seed=seed)
         answers["centralised"] = scores = _scores(model, split)
         rows.append(["all in one place", *scores.values(), seconds, None])
         for name, (words, options) in SPLITS.items():
             shares = _shares(split.train, name, split.label, seed)
             told(f"{words}: federated")
-            fed, seconds = _timed(
-                lambda shares=shares, options=options: federate(
-                    shares, id=partition.ID, label=split.label, seed=seed, **options
-                )
-            )
+            fed, seconds = _timed(federate, shares, partition.ID, split.label, seed=seed, **options)
             feds[name] = fed
             scores = _scores(fed, split)
             rows.append([f"{words}: federated", *scores.values(), seconds, fed.ledger.n_bytes])
             told(f"{words}: one client alone")
             first = min(shares)
             own = shares[first].drop(columns=partition.ID, errors="ignore")
-            alone, alone_seconds = _timed(
-                lambda own=own: api.learn(own, label=split.label, seed=seed)
-            )
+            alone, alone_seconds = _timed(api.learn, own, split.label, seed=seed)
             alone_scores = _scores(alone, split)
             rows.append([f"{words}: {first} alone", *alone_scores.values(), alone_seconds, None])
             answers[name] = {
@@ -83,9 +77,9 @@ def run(out: Output, seed: int) -> None:
     out.result(answers)
 
 
-def _timed(make: Callable[[], Any]) -> tuple[Any, float]:
+def _timed(make: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, float]:
     start = time.perf_counter()
-    made = make()
+    made = make(*arguments, **options)
     return made, time.perf_counter() - start
 
 
@@ -144,10 +138,11 @@ def _questions(out: Output, fed: Any, split: Split, answers: dict[str, Any], see
     answers["sample"] = drawn.to_dict("records")
     rows = [[float(v) for v in row] for row in drawn.to_numpy()]
     out.table(f"three samples given {split.label} = {split.positive}", SHOWN, rows)
-    best = fed.mpe({"mean_radius": 21.0})
+    best = fed.mpe({"mean_radius": 21.0, **given})
     answers["mpe"] = best[[*SHOWN, split.label]].to_dict("records")[0]
     out.say(
-        f"- most probable completion ({best.attrs['method']}) of mean_radius = 21: "
+        f"- most probable completion ({best.attrs['method']}) of a malignant case with "
+        "mean_radius = 21: "
         + ", ".join(
             f"{k} = {v:.4g}" if isinstance(v, float) else f"{k} = {v}"
             for k, v in answers["mpe"].items()

@@ -49,8 +49,8 @@ def run(out: Output, file: Path, output: Path | None, engine: str | None) -> Non
         or told.get("operation", "mixture") != "mixture"
     ):
         raise FederationError(
-            f"{file}: a model file holds gathered densities; remote placement, average and vote are "
-            "for fedcircuits.federate in Python"
+            f"{file}: a model file holds gathered densities; remote placement, average and vote "
+            "are for fedcircuits.federate in Python"
         )
     start = time.perf_counter()
     with out.progress() as progress:

@@ -8,6 +8,7 @@ from typing import Any
 from fedcircuits import api
 from fedcircuits.circuits import Circuit
 from fedcircuits.cli.output import Output
+from fedcircuits.density import Density
 from fedcircuits.schema import Variable
 
 
@@ -40,13 +41,35 @@ def run(out: Output, path: Path) -> None:
         facts |= {str(k): v for k, v in report.sizes.items()}
         facts |= {str(k): v for k, v in report.kept.items()}
     out.table("model", ["fact", "value"], [[k, v] for k, v in facts.items()])
+    federation = _federation(out, model)
     out.result(
         {
             **facts,
+            **federation,
             "variables": [{"name": v.name, "kind": v.kind} for v in model.schema],
             "fit_report": None if report is None else report.to_json(),
         }
     )
+
+
+def _federation(out: Output, model: Density) -> dict[str, Any]:
+    """Who is behind a federated model, what left each client, and bytes."""
+    if not hasattr(model, "owners"):
+        return {}
+    from fedcircuits.cli.federate import show
+    from fedcircuits.federation.circuit import FederatedCircuit
+
+    if not isinstance(model, FederatedCircuit) or model.rule is None:
+        return {}
+    show(out, model)
+    return {
+        "setting": model.setting,
+        "rule": model.rule.name,
+        "clients": list(model.clients),
+        "parts": {client: model.owners.count(client) for client in model.clients},
+        "leaves_client": list(model.rule.leaves_client),
+        "federation_bytes": model.ledger.n_bytes,
+    }
 
 
 def _values(variable: Variable) -> str:

@@ -75,4 +75,3 @@ def communication(
     table = pd.DataFrame(rows, columns=["what", "numbers", "bytes"])
     table["times measured"] = table["bytes"] / max(measured, 1)
     return table
-

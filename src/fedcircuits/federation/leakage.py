@@ -62,8 +62,9 @@ def recover_label(messages: Iterable[bytes], labels: Mapping[int, int]) -> Leak:
 
 
 def _accuracy(hint: FloatArray | IntArray, truth: IntArray) -> float:
-    few = np.unique(hint).size <= min(MOST_INDICES, truth.size // 4)  # else every row has its own
-    if hint.ndim == 1 and hint.dtype.kind in "iub" and few:
+    if hint.ndim == 1 and hint.dtype.kind in "iub":
+        if np.unique(hint).size > min(MOST_INDICES, truth.size // 4):
+            return 0.0  # positions in a table: every row has its own
         codes = np.unique(hint, return_inverse=True)[1]
         counts = np.zeros((codes.max() + 1, truth.max() + 1))
         np.add.at(counts, (codes, truth), 1.0)

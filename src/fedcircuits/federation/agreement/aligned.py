@@ -43,12 +43,6 @@ def spaces_with_label(server: Server) -> list[tuple[tuple[str, ...], list[str]]]
     return [named(space) for space in subspaces(M)]
 
 
-def cell_of(job: str) -> tuple[int, int]:
-    """Class or cluster, and subspace, of a job named like L3.1 or K3.1."""
-    index, space = job[1:].split(".")[:2]
-    return int(index), int(space)
-
-
 def cluster_everywhere(
     server: Server, n_clusters: int, within_label: bool
 ) -> dict[str, m.Clustered]:

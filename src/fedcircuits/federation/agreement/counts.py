@@ -14,15 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.federation.agreement.aligned import (
-    aligned_indices,
-    cell_of,
-    cluster_everywhere,
-    spaces_with_label,
-)
+from fedcircuits.federation.agreement.aligned import aligned_indices, cluster_everywhere
+from fedcircuits.federation.agreement.class_models import Key, cell_of, class_jobs
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, Job, fit
+from fedcircuits.federation.training import Ingredients, fit
 from fedcircuits.schema.grid import FloatArray
 
 
@@ -35,7 +31,7 @@ class Counts:
         label_private: cluster without the label at its owner.
     """
 
-    n_clusters: int = 16
+    n_clusters: int = 32
     label_private: bool = False
 
     @property
@@ -58,7 +54,7 @@ class Counts:
         tuples, counts = np.unique(indices, axis=0, return_counts=True)
         sizes = {client: clustered[client].rows.size for client in server.clients}
         tables = {"tuples": tuples.astype(float), "counts": counts.astype(float)}
-        return fit_clusters(server, take, sizes, tables)
+        return fit_clusters(server, take, sizes, tables, label_private=self.label_private)
 
     def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
         """One product for every combination that occurred."""
@@ -70,14 +66,13 @@ def fit_clusters(
     take: Mapping[str, Any],
     sizes: Mapping[str, int],
     tables: dict[str, FloatArray],
+    *,
+    label_private: bool,
 ) -> Ingredients:
-    """One model for each subspace, holder and cluster of the holder."""
-    jobs = [
-        Job(client, f"K{k}.{s}", columns, "K", k)
-        for s, (columns, holders) in enumerate(spaces_with_label(server))
-        for client in holders
-        for k in range(sizes[client])
-    ]
+    """Models of every subspace, holder and cluster of the holder."""
+    jobs = class_jobs(
+        server, "K", lambda c: list(range(sizes[c])), label_private=label_private, round_="@K"
+    )
     # Which client each column of the tuples belongs to outlives a client that drops out.
     order = {f"column {client}": np.array([float(i)]) for i, client in enumerate(server.clients)}
     return fit(server, jobs, take, Ingredients(server.schema, server.label, tables=tables | order))
@@ -86,22 +81,20 @@ def fit_clusters(
 def glue_combinations(ingredients: Ingredients) -> tuple[Network, int]:
     """sum_k q(k_1..k_C) prod_S sum_{c in holders(S)} w(c | k_c, S) p_c(x_S | k_c)."""
     network, models = Network(), ingredients.models
-    keys = sorted(models)
-    network.register([(models[k], k[0]) for k in keys])
-    column = {c: int(ingredients.tables[f"column {c}"][0]) for c, _, _ in keys}
-    holders: dict[int, list[str]] = {}
-    for client, job, _ in keys:
-        held = holders.setdefault(cell_of(job)[1], [])
-        if client not in held:
-            held.append(client)
+    network.register([(models[k], k[0]) for k in sorted(models)])
+    column = {c: int(ingredients.tables[f"column {c}"][0]) for c, _, _ in models}
+    holders: dict[int, dict[str, dict[int, Key]]] = {}  # by subspace, client and cluster
+    for key in sorted(models):
+        cluster, space = cell_of(key)
+        holders.setdefault(space, {}).setdefault(key[0], {})[cluster] = key
     products, rows = [], []
     for combination, count in zip(
         ingredients.tables["tuples"], ingredients.tables["counts"], strict=True
     ):
         factors = []
         for space in sorted(holders):
-            wanted = [(c, f"K{int(combination[column[c]])}.{space}", -1) for c in holders[space]]
-            found = [k for k in wanted if k in models]
+            wanted = ((own, int(combination[column[c]])) for c, own in holders[space].items())
+            found = [own[k] for own, k in wanted if k in own]
             if not found:
                 break  # nobody could fit a model of this subspace on this cluster
             parts = [network.part(models[k]) for k in found]

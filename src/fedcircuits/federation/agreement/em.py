@@ -20,10 +20,10 @@ from scipy.special import logsumexp
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.aligned import (
     PHASE,
-    cell_of,
     cluster_everywhere,
     common_rows,
 )
+from fedcircuits.federation.agreement.class_models import cell_of
 from fedcircuits.federation.agreement.counts import fit_clusters, glue_combinations
 from fedcircuits.federation.agreement.validation import ask_by_number
 from fedcircuits.federation.glue import Network
@@ -68,12 +68,15 @@ class Em:
             raise FederationError("the rule 'em' needs rows that every client holds; use 'product'")
         clustered = cluster_everywhere(server, self.n_clusters, not self.label_private)
         sizes = {c: clustered[c].rows.size for c in server.clients}
-        found = fit_clusters(server, take, sizes, {})
+        found = fit_clusters(server, take, sizes, {}, label_private=self.label_private)
         log_probs = []
         for client in server.clients:
-            table = np.full((common.size, sizes[client]), -np.inf)
-            for key in sorted(k for k in found.models if k[0] == client):
-                table[:, cell_of(key[1])[0]] = ask_by_number(server, key, common, "log_prob", PHASE)
+            table = np.zeros((common.size, sizes[client]))
+            mine = sorted(k for k in found.models if k[0] == client)
+            for key in mine:  # the features, and the label where it is a factor of its own
+                table[:, cell_of(key)[0]] += ask_by_number(server, key, common, "log_prob", PHASE)
+            fitted = {cell_of(key)[0] for key in mine}
+            table[:, [k for k in range(sizes[client]) if k not in fitted]] = -np.inf
             log_probs.append(table)
         tuples, weights = fit_joint_weights(log_probs, self.n_steps)
         tables = {"tuples": tuples.astype(float), "counts": weights * common.size}

@@ -18,9 +18,9 @@ from scipy.special import logsumexp
 from fedcircuits.errors import FederationError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.agreement.aligned import PHASE, common_rows
+from fedcircuits.federation.agreement.class_models import by_cell
 from fedcircuits.federation.agreement.latent import (
     Latent,
-    factors_of,
     fit_classes,
     glue_classes,
 )
@@ -45,8 +45,8 @@ class Joint:
         label_private: cluster without the label at its owner.
     """
 
-    n_rounds: int = 2
-    n_classes: int = 16
+    n_rounds: int = 1
+    n_classes: int = 24
     n_clusters: int = 32
     label_private: bool = False
 
@@ -94,7 +94,7 @@ def _class_log_joint(server: Server, found: Ingredients, numbers: IntArray) -> F
     """(n, R) log q(l) p(x | l) of aligned rows; a class left out has -inf."""
     rows = found.tables["rows"]
     answer = np.tile(log_shares(rows), (numbers.size, 1))
-    by_factor = factors_of(found)
+    by_factor = by_cell(found)
     spaces = {space for _, space in by_factor}
     for cls in range(rows.size):
         for space in spaces:

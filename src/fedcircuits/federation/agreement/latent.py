@@ -24,18 +24,17 @@ from fedcircuits.federation.agreement.aligned import (
     aligned_indices,
     cluster_everywhere,
     common_rows,
-    spaces_with_label,
     strata_of_rows,
 )
+from fedcircuits.federation.agreement.class_models import by_cell, class_jobs
 from fedcircuits.federation.agreement.latent_classes import LatentClasses, fit_within_strata
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, Job, fit
+from fedcircuits.federation.training import Ingredients, fit
 from fedcircuits.schema.grid import FloatArray, IntArray
 
 GROUP = "K/L"
-Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -113,48 +112,24 @@ def fit_classes(
     label_private: bool,
     group: str = GROUP,
 ) -> Ingredients:
-    """Models of every subspace, holder and latent class: jobs L{subspace}, one model a class.
+    """Models of every subspace, holder and latent class.
 
     Args:
         server: the run.
         take: as for `Rule.train`.
         rows: (R,) rows of each class.
-        label_private: whether classes mix labels. If not, the label says nothing beyond the class
-            and is a factor of its own; else its owner fits class by class, the label among them.
+        label_private: whether classes mix labels.
         group: the grouping that holds the classes.
     """
-    jobs = []
-    spaces = spaces_with_label(server)
-    for s, (columns, holders) in enumerate(spaces):
-        features = tuple(name for name in columns if name != server.label)
-        for client in holders:
-            if len(features) == len(columns):
-                jobs.append(Job(client, job_name(s, group), columns, classes=group))
-                continue
-            alone = [int(cls) for cls in np.flatnonzero(rows > 0)]
-            if label_private or not features:
-                jobs += [Job(client, job_name(s, group, c), columns, group, c) for c in alone]
-                continue
-            label, at = (server.label or "",), len(spaces) + s
-            jobs.append(Job(client, job_name(s, group), features, classes=group))
-            jobs += [Job(client, job_name(at, group, c), label, group, c) for c in alone]
+    classes = [int(cls) for cls in np.flatnonzero(rows > 0)]
+    jobs = class_jobs(
+        server,
+        group,
+        lambda _: classes,
+        label_private=label_private,
+        round_="" if group == GROUP else f"@{group}",
+    )
     return fit(server, jobs, take, Ingredients(server.schema, server.label, tables={"rows": rows}))
-
-
-def job_name(space: int, group: str, cls: int | None = None) -> str:
-    """The name of a job; a later round does not overwrite the models of an earlier one."""
-    round_ = "" if group == GROUP else f"@{group}"
-    return f"L{space}{round_}" + ("" if cls is None else f".{cls}")
-
-
-def factors_of(ingredients: Ingredients) -> dict[tuple[int, int], list[Key]]:
-    """Keys of the models p_c(x_S | l), by class and subspace."""
-    held: dict[tuple[int, int], list[Key]] = {}
-    for key in sorted(ingredients.models):
-        base, _, alone = key[1].partition(".")
-        space = int(base[1:].partition("@")[0])
-        held.setdefault((int(alone) if alone else key[2], space), []).append(key)
-    return held
 
 
 def glue_classes(ingredients: Ingredients) -> tuple[Network, int]:
@@ -164,7 +139,7 @@ def glue_classes(ingredients: Ingredients) -> tuple[Network, int]:
     """
     network = Network()
     network.register([(ingredients.models[k], k[0]) for k in sorted(ingredients.models)])
-    held = factors_of(ingredients)
+    held = by_cell(ingredients)
     spaces = sorted({space for _, space in held})
     products, counts = [], []
     for cls, rows in enumerate(ingredients.tables["rows"]):

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement.aligned import aligned_indices, cell_of, cluster_everywhere
+from fedcircuits.federation.agreement.aligned import aligned_indices, cluster_everywhere
+from fedcircuits.federation.agreement.class_models import cell_of
 from fedcircuits.federation.agreement.counts import fit_clusters
 from fedcircuits.federation.agreement.latent_classes import fit_within_strata
 from fedcircuits.federation.glue import Network
@@ -47,7 +48,7 @@ class LatentTable:
     """
 
     n_classes: int = 24
-    n_clusters: int = 16
+    n_clusters: int = 32
     epsilon: float | None = None
     label_private: bool = False
 
@@ -79,7 +80,8 @@ class LatentTable:
         model = fit_within_strata(tuples, counts, sizes, strata, self.n_classes, rng)
         tables = {"q": np.exp(model.log_q)}
         tables |= {f"r {c}": np.exp(model.log_r[at]) for at, c in enumerate(server.clients)}
-        return fit_clusters(server, take, dict(zip(server.clients, sizes, strict=True)), tables)
+        by_client = dict(zip(server.clients, sizes, strict=True))
+        return fit_clusters(server, take, by_client, tables, label_private=self.label_private)
 
     def _table(
         self, indices: IntArray, sizes: list[int], rng: np.random.Generator
@@ -109,7 +111,7 @@ class LatentTable:
         network.register([(models[k], k[0]) for k in sorted(models)])
         held: dict[int, list[tuple[str, int, int, float]]] = {}  # client, cluster, part, rows
         for key in sorted(models):
-            k, space = cell_of(key[1])
+            k, space = cell_of(key)
             part = (key[0], k, network.part(models[key]), ingredients.rows[key])
             held.setdefault(space, []).append(part)
         products, weights = [], []

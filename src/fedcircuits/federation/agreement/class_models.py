@@ -1,0 +1,62 @@
+"""Jobs for p_c(x_S | l): one model for each class of a grouping, in every subspace and holder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedcircuits.federation.agreement.aligned import spaces_with_label
+from fedcircuits.federation.server import Server
+from fedcircuits.federation.training import Ingredients, Job
+
+Key = tuple[str, str, int]
+
+
+def class_jobs(
+    server: Server,
+    group: str,
+    classes_of: Callable[[str], list[int]],
+    *,
+    label_private: bool,
+    round_: str = "",
+) -> list[Job]:
+    """One job for each subspace and holder, where the learner may serve all classes at once.
+
+    Args:
+        server: the run.
+        group: the grouping that holds the classes.
+        classes_of: classes of a client.
+        label_private: whether classes mix labels. If not, the label says nothing beyond the class
+            and is a factor of its own; else its owner fits class by class, the label among them.
+        round_: of repeated fits; a later one leaves the models of an earlier one alone.
+    """
+    jobs = []
+    spaces = spaces_with_label(server)
+    for s, (columns, holders) in enumerate(spaces):
+        features = tuple(name for name in columns if name != server.label)
+        for client in holders:
+            name = f"L{s}{round_}"
+            if len(features) == len(columns):
+                jobs.append(Job(client, name, columns, classes=group))
+                continue
+            classes = classes_of(client)
+            if label_private or not features:
+                jobs += [Job(client, f"{name}.{c}", columns, group, c) for c in classes]
+                continue
+            label, own = (server.label or "",), f"L{len(spaces) + s}{round_}"
+            jobs.append(Job(client, name, features, classes=group))
+            jobs += [Job(client, f"{own}.{c}", label, group, c) for c in classes]
+    return jobs
+
+
+def cell_of(key: Key) -> tuple[int, int]:
+    """Class and subspace of a model that a job of `class_jobs` gave."""
+    base, _, alone = key[1].partition(".")
+    return int(alone) if alone else key[2], int(base[1:].partition("@")[0])
+
+
+def by_cell(ingredients: Ingredients) -> dict[tuple[int, int], list[Key]]:
+    """Keys of the models p_c(x_S | l) of all holders, by class and subspace."""
+    held: dict[tuple[int, int], list[Key]] = {}
+    for key in sorted(ingredients.models):
+        held.setdefault(cell_of(key), []).append(key)
+    return held
