@@ -5,7 +5,7 @@
 The peer is a stand-in for EinsumNetworks, written from the paper's formulas: per level one einsum
 over all pairs of children's nodes in log-einsum-exp form, a mixing layer over the partitions of a
 region, expected counts from the gradient tape (weight times gradient), Gaussian leaves from their
-sufficient statistics. Figures of EinsumNetworks itself (measured earlier, another machine of this kind):
+sufficient statistics. Figures of EinsumNetworks itself (measured earlier on such a machine):
 229 ms and 1525 ms a step.
 """
 

@@ -5,7 +5,7 @@
 Prints, in this order: the copy rate of the device, parity of every kernel with its PyTorch twin in
 float64, the likelihood each precision costs, and the table of step times. A step is forward, flows
 and parameter update on one batch, replayed as a CUDA graph; the median of 8 after 3. Peers'
-figures were measured earlier on the same kind of GPU. The floor counts three passes over the float32
+figures were measured earlier on the same kind of GPU. The floor is three passes over the float32
 parameters at the measured copy rate, or the multiply-adds of three passes at the tensor cores'
 nominal dense rate, whichever is larger.
 """
