@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedcircuits import encoding, learners
 from fedcircuits.circuits import Circuit, Composite
+from fedcircuits.conditioned import Conditioned
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import LearningError, SchemaError, StorageError
 from fedcircuits.schema import Data, Kind, Schema, images, read
@@ -23,6 +24,7 @@ DEFAULT_LEARNER = "hclt"
 DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
     "circuit": Circuit.from_record,
     "composite": lambda record: Composite.from_record(record, decode),
+    "conditioned": lambda record: Conditioned.from_record(record, decode),
     "headed_circuit": lambda record: _headed_circuit(record),
     "federated": lambda record: _federated(record),
     "einet": lambda record: _einet(record),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 
 from fedcircuits.density import Density
 from fedcircuits.encoding import Record
+from fedcircuits.errors import StorageError
 from fedcircuits.schema import Schema, Table
 from fedcircuits.schema.grid import FloatArray, IntArray
 
@@ -90,3 +93,25 @@ class Conditioned(Density):
         arrays = {f"base.{name}": array for name, array in base.arrays.items()}
         arrays |= {"values": self.evidence.values, "observed": self.evidence.observed}
         return Record("conditioned", header, arrays)
+
+    @staticmethod
+    def from_record(record: Record, decode: Callable[[Record], Density]) -> Conditioned:
+        """Inverse of `to_record`; `decode` rebuilds the base."""
+        try:
+            arrays = {
+                name.removeprefix("base."): array
+                for name, array in record.arrays.items()
+                if name.startswith("base.")
+            }
+            header = record.header
+            base = decode(Record(header["kind"], header["header"], arrays))
+            values, observed = record.arrays["values"], record.arrays["observed"]
+            keep = tuple(header["keep"])
+            shape = (1, len(base.schema))
+            if values.shape != shape or observed.shape != shape or observed.dtype != np.bool_:
+                raise StorageError("the evidence of the conditional in the file does not fit it")
+            base.schema.select(keep)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise StorageError(f"the conditional in the file is not valid: {error}") from None
+        evidence = Table(base.schema, values.astype(float), observed, pd.RangeIndex(1))
+        return Conditioned(base, keep, evidence)
