@@ -204,7 +204,8 @@ def table_rows(done: list[dict[str, Any]]) -> list[list[Any]]:
             if not found:
                 cells.append("-")
             elif name in COLUMNS[:4]:
-                cells.append(f"{np.mean(found):.4f} ± {np.std(found):.4f}")
+                spread = f" ± {np.std(found):.4f}" if len(found) > 1 else ""
+                cells.append(f"{np.mean(found):.4f}{spread}")
             else:
                 cells.append(f"{np.mean(found):,.0f}")
         rows.append(cells)
@@ -261,6 +262,7 @@ def main() -> None:
             f"Credit: {arguments.credit_rows or 'all'} training rows, all test rows.",
             "Log-mass: of (x, y) on one grid for all models of a data set, nats per row; that of "
             "the label's owner alone is over fewer columns and does not compare with the others.",
+            "A case that is absent has not been run; `--runs FILE` keeps runs and adds to them.",
             "CPU s: all clients and the server together; slowest client: its fits alone. "
             "Bytes: all messages, models included.",
         ],
