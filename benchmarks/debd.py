@@ -68,7 +68,7 @@ def main() -> None:
         "Twenty binary datasets, mean test log-likelihood (nats per row)",
         ["data", "fedcircuits hclt", "HCLT", "EiNet", "LearnSPN", "against HCLT", "learn, CPU s"],
         rows,
-        "python benchmarks/debd.py",
+        f"python benchmarks/debd.py --seeds {arguments.seeds}",
         [
             f"Mean ± standard deviation over {arguments.seeds} seeds; columns 3 to 5 are "
             "published figures (about ± 0.02).",
