@@ -26,6 +26,16 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
 
     model_: Density
 
+    def __init__(
+        self,
+        learner: str | Learner = api.DEFAULT_LEARNER,
+        options: dict[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.learner = learner
+        self.options = options
+        self.seed = seed
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -55,16 +65,6 @@ class CircuitClassifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[mis
         options: options of the named learner.
         seed: the same seed gives the same model.
     """
-
-    def __init__(
-        self,
-        learner: str | Learner = api.DEFAULT_LEARNER,
-        options: dict[str, Any] | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.learner = learner
-        self.options = options
-        self.seed = seed
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the joint distribution of X and y."""
@@ -119,16 +119,6 @@ class CircuitDensity(DensityMixin, _CircuitEstimator):  # type: ignore[misc]
         options: options of the named learner.
         seed: the same seed gives the same model.
     """
-
-    def __init__(
-        self,
-        learner: str | Learner = api.DEFAULT_LEARNER,
-        options: dict[str, Any] | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.learner = learner
-        self.options = options
-        self.seed = seed
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the joint distribution of X; y is ignored."""
