@@ -64,8 +64,6 @@ def test_formulas_by_hand() -> None:
     assert paper.fed_pc_hybrid([10.0, 20.0], [5.0]) == 35
     assert paper.fed_avg(1000, 5, 50) == 250_000
     assert paper.split_nn(100, 64, 2, 50) == 640_000
-    assert paper.fed_avg_bytes(1000, 5, 50) == 2 * 4 * 250_000
-    assert paper.split_nn_bytes(100, 64, 2, 50) == 2 * 4 * 640_000
 
 
 @pytest.mark.parametrize("setting", list(RULES))

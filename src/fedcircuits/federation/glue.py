@@ -24,7 +24,6 @@ class Network:
         self.parts: list[Density] = []
         self.owners: list[str] = []
         self._number: dict[int, int] = {}
-        self._pending: list[tuple[Density, str]] = []
 
     def register(self, models: Sequence[tuple[Density, str]]) -> None:
         """Number all parts before any sum or product: parts are the graph's first numbers."""

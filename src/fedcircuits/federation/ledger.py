@@ -114,15 +114,3 @@ def fed_avg(n_parameters: float, n_clients: int, rounds: int) -> float:
 def split_nn(n_rows: int, activation: int, n_clients: int, epochs: int) -> float:
     """E |C| F S: a vector of F activations per row, client and epoch (gradients not counted)."""
     return float(n_rows) * activation * n_clients * epochs
-
-
-def fed_avg_bytes(n_parameters: int, n_clients: int, rounds: int, width: int = 4) -> int:
-    """FedAvg as it runs: the model down and up, for every client in every round."""
-    return 2 * n_parameters * width * n_clients * rounds
-
-
-def split_nn_bytes(
-    n_rows: int, activation: int, n_clients: int, epochs: int, width: int = 4
-) -> int:
-    """SplitNN as it runs: activations up and gradients down, per row, client and epoch."""
-    return 2 * n_rows * activation * width * n_clients * epochs

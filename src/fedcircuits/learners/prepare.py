@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcircuits.errors import LearningError
-from fedcircuits.schema import Schema, Table, Variable
+from fedcircuits.schema import Table, Variable
 from fedcircuits.schema.grid import FloatArray
 
 Missing = Literal["state", "marginalise"]
@@ -200,8 +200,3 @@ def table_family(variable: Variable) -> str:
     """Name of the leaf family that holds a table of the variable's states."""
     by_kind = {"continuous": "histogram", "count": "count_table"}
     return by_kind.get(variable.kind, "categorical")
-
-
-def schema_without(schema: Schema, name: str) -> Schema:
-    """The schema without one variable."""
-    return schema.select([n for n in schema.names if n != name])

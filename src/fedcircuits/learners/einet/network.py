@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -244,8 +244,3 @@ def initial_parameters(
         made = block.family.initial(values, known, width, generator)
         leaves.append({name: tensor.to(dtype) for name, tensor in made.items()})
     return Parameters(weights, root, prior, tuple(leaves))
-
-
-def with_roots(network: Network, n_classes: int) -> Network:
-    """The same network with another number of roots."""
-    return replace(network, n_classes=n_classes, _placed={})
