@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -214,11 +215,14 @@ class Density(ABC):
 
         `answer.attrs["method"]` says "exact" where the circuit is deterministic and "decoding"
         elsewhere: the better of the likeliest single tree (max-product) and of the likeliest branch
-        at each sum. `log_prob(answer)` is the value of the completion.
+        at each sum. `answer.attrs["log_prob"]` lists the values of the completions.
         """
         table = self._evidence(rows, unknown)
         self._check_possible(table, "error")
-        answer = self.schema.decode(self.mpe_table(table), table.index)
+        values = self.mpe_table(table)
+        whole = replace(table, values=values, observed=np.ones(values.shape, dtype=bool))
+        answer = self.schema.decode(values, table.index)
+        answer.attrs["log_prob"] = self.log_prob_table(whole).tolist()
         answer.attrs["method"] = "exact" if self.mpe_is_exact else "decoding"
         return answer
 

@@ -267,6 +267,9 @@ class DensityContract:
             completed = density.mpe(evidence)
             assert matches(completed, evidence).all()
             assert completed.attrs["method"] == ("exact" if density.mpe_is_exact else "decoding")
+            assert completed.attrs["log_prob"] == pytest.approx(
+                density.log_prob(completed).tolist(), rel=self.rtol, abs=self.atol
+            )
             value = float(np.exp(density.log_prob(completed).iloc[0]))
             if rest.is_discrete:
                 assert 0 < value <= joint.max() * (1 + 10 * self.rtol)
