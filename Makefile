@@ -25,12 +25,12 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "== installing fedcircuits with what its tests need (PyTorch among it: some minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,einet]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,einet,ray,nvflare,serve]'
 	@touch $@ $(VENV)/.base
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/.dev
 	@echo "== installing the peers that benchmarks compare with"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,einet]' lightgbm
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,einet,ray,nvflare,serve]' lightgbm
 	@touch $@
 
 demo: $(VENV)/.base
@@ -49,7 +49,7 @@ check: $(VENV)/.dev
 	@echo "== import direction"
 	@$(BIN)/lint-imports
 	@echo "== fast tests"
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not engine"
 
 bench: $(VENV)/.bench
 	@for script in $(BENCH); do echo "== $$script"; OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
