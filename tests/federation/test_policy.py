@@ -1,0 +1,397 @@
+"""A policy holds whoever asks and whatever is asked; where it allows all, it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import struct
+import typing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from contracts.engine import table
+from contracts.federations import ID, LABEL, split
+from fedcircuits.engines import LocalEngine, Recorder
+from fedcircuits.errors import FederationError
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.birth import Birth
+from fedcircuits.federation.client import VERBS, Client
+from fedcircuits.federation.disclosure import ENTRIES
+from fedcircuits.federation.guard import Guarded
+from fedcircuits.federation.policy import Policy, PolicyError
+from fedcircuits.member import client_of, learner_maker
+
+OPEN = Policy(label="told", min_rows=1, rows_by_id=True, rare_categories="told", errors="told")
+KINDS: dict[str, Any] = {LABEL: "categorical"}
+
+
+def client(
+    name: str, frame: pd.DataFrame, policy: Policy, learner: str = "factorised", **more: Any
+) -> Guarded:
+    """A client as a silo makes it: the policy first, then the client, then the guard."""
+    offered = policy.apply(frame, id=ID, client=name, kinds=KINDS)
+    kinds = {key: kind for key, kind in KINDS.items() if key in offered.columns}
+    made = client_of(Birth(name, offered, "", {}, ID, kinds), learner_maker(learner))
+    return Guarded(made, policy, **more)
+
+
+def guarded(
+    setting: str, policy: Policy, learner: str = "factorised", **more: Any
+) -> dict[str, Guarded]:
+    rows = split(setting, table(n=160))
+    return {name: client(name, frame, policy, learner, **more) for name, frame in rows.items()}
+
+
+def engine(members: dict[str, Any]) -> Recorder:
+    return Recorder(LocalEngine(members))
+
+
+def error_of(reply: bytes) -> str:
+    return m.Failed.from_bytes(reply).error
+
+
+def ready(policy: Policy, learner: str = "factorised", **more: Any) -> Guarded:
+    """A client that has agreed on a schema with a server."""
+    member = client("a", table(n=160), policy, learner, **more)
+    fc.federation.server.Server(engine({"a": member}), label=LABEL, min_rows=policy.min_rows)
+    return member
+
+
+# --- what a policy allows goes on unchanged -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "options"),
+    [
+        ("horizontal", {"agreement": "independent"}),
+        ("horizontal", {"agreement": "product"}),
+        ("vertical", {"agreement": "product"}),
+        ("vertical", {"agreement": "latent", "n_clusters": 3, "n_classes": 3}),
+        ("hybrid", {"agreement": "anchors", "n_clusters": 3, "n_anchors": 3}),
+    ],
+)
+def test_an_open_policy_gives_the_same_model_bit_for_bit(
+    setting: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    saved = []
+    for at, members in enumerate(
+        (
+            {name: _bare(name, frame) for name, frame in split(setting, table(n=160)).items()},
+            guarded(setting, OPEN),
+        )
+    ):
+        fed = fc.federate(id=ID, label=LABEL, engine=engine(members), min_rows=1, **options)
+        fed.save(tmp_path / f"{at}.fc")
+        saved.append((tmp_path / f"{at}.fc").read_bytes())
+    assert saved[0] == saved[1]
+
+
+def _bare(name: str, frame: pd.DataFrame) -> Client:
+    kinds = {key: kind for key, kind in KINDS.items() if key in frame.columns}
+    return client_of(Birth(name, frame, "", {}, ID, kinds), learner_maker("factorised"))
+
+
+def test_every_request_of_a_client_has_an_entry_with_the_reply_it_gets() -> None:
+    assert set(ENTRIES) == set(VERBS)
+    for verb, entry in ENTRIES.items():
+        told = typing.get_type_hints(getattr(Client, f"_{verb}"))["return"]
+        assert entry.reply is told, verb
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def test_a_column_not_offered_is_in_no_message() -> None:
+    policy = Policy(columns=("height", "visits", LABEL), min_rows=1)
+    rows = {name: f.assign(secret=71.2345678901234) for name, f in split("horizontal").items()}
+    members = {name: client(name, frame, policy) for name, frame in rows.items()}
+    recorder = engine(members)
+    fed = fc.federate(id=ID, label=LABEL, engine=recorder, min_rows=1)
+    assert set(fed.schema.names) == {"height", "visits", LABEL}
+    for message in recorder.messages:
+        assert b"secret" not in message.data
+        assert struct.pack("<d", 71.2345678901234) not in message.data
+
+
+@pytest.mark.parametrize(
+    ("verb", "request_"),
+    [
+        ("agree", m.Agree([{"name": "size"}], 0, None)),
+        ("cluster", m.Cluster("K", ["height", "size"], 2, False, False)),
+        ("start", m.AskStart(["size"], 2, False, 5)),
+        ("centres", m.AskCentres("K", ["size"], np.zeros((1, 2)), False)),
+        ("fit", m.Fit([{"job": "S0", "columns": ["size"], "group": None, "value": 0}], True)),
+        ("fit_classifier", m.FitClassifier(["size", LABEL], True)),
+        ("query", m.Query("log_prob", ["S0"], ["size"], np.zeros((1, 1)), np.ones((1, 1), bool))),
+    ],
+)
+def test_a_request_for_a_column_not_offered_is_refused(verb: str, request_: m.Message) -> None:
+    member = ready(Policy(columns=("height", "visits", LABEL)))
+    told = error_of(member.handle(verb, request_.to_bytes()))
+    assert "'a' refuses" in told
+    assert "'size' is not offered; offered are 'height', 'visits', 'bought'" in told
+
+
+def test_a_policy_cannot_offer_what_the_table_does_not_have() -> None:
+    with pytest.raises(PolicyError, match=r"'income', which client 'a' does not have; it has .*"):
+        Policy(columns=("income",)).apply(table(), client="a")
+
+
+def test_rare_categories_are_hidden_and_common_ones_stay() -> None:
+    rows = table()
+    rows.loc[[3, 4], "colour"] = "ultraviolet"
+    hidden = Policy(min_rows=3).apply(rows, id=ID)
+    assert set(hidden["colour"].dropna()) == {"red", "green", "blue"}
+    assert hidden["colour"].isna().sum() == rows["colour"].isna().sum() + 2
+    told = Policy(min_rows=2).apply(rows, id=ID)
+    assert (told["colour"] == "ultraviolet").sum() == 2
+    pd.testing.assert_frame_equal(OPEN.apply(rows, id=ID), rows)
+
+
+# --- the label ------------------------------------------------------------------------------------
+
+
+def test_a_label_that_is_used_is_not_told() -> None:
+    members = guarded("vertical", Policy(min_rows=1))
+    with pytest.raises(FederationError, match=r"client 'a' refuses 'tell_label'.*label = 'used'"):
+        fc.federate(id=ID, label=LABEL, engine=engine(members), agreement="product", min_rows=1)
+    options = {"agreement": "latent", "n_clusters": 3, "n_classes": 3, "min_rows": 1}
+    with pytest.raises(FederationError, match=r"refuses 'cluster'.*label_private=True"):
+        fc.federate(id=ID, label=LABEL, engine=engine(members), **options)
+    # The refusals did no harm: the same clients train in a way their policy allows.
+    fed = fc.federate(id=ID, label=LABEL, engine=engine(members), label_private=True, **options)
+    assert np.isfinite(fed.log_prob(table(n=10).drop(columns=ID))).all()
+
+
+def test_a_label_that_is_not_offered_as_one_is_not_used() -> None:
+    member = client("a", table(), Policy(label="no"))
+    with pytest.raises(FederationError, match=f"{LABEL!r} as the label"):
+        fc.federate(id=ID, label=LABEL, engine=engine({"a": member}))
+    assert LABEL in fc.federate(id=ID, engine=engine({"a": member})).schema.names
+
+
+def test_label_requests_of_few_rows_are_refused() -> None:
+    member = ready(Policy(label="used", min_rows=5))
+    judge = m.Judge(rows="validation", log_joint=np.zeros((4, 2)))
+    assert "the label of 4 row(s)" in error_of(member.handle("judge", judge.to_bytes()))
+
+
+# --- small groups ---------------------------------------------------------------------------------
+
+
+def test_a_sketch_of_fewer_rows_is_refused_and_one_of_enough_is_not() -> None:
+    member = client("a", table(), Policy(min_rows=20))
+    told = error_of(member.handle("describe", m.Describe(5).to_bytes()))
+    assert "ask with min_rows=20" in told
+    description = m.Description.from_bytes(member.handle("describe", m.Describe(20).to_bytes()))
+    for key, array in description.sketches.items():
+        if key.endswith("_rows"):
+            assert (array >= 20).all(), key
+
+
+def test_a_class_of_few_rows_is_not_counted() -> None:
+    rows = table()
+    rows[LABEL] = np.where(np.arange(len(rows)) < 4, "rare", "common")
+    member = client("a", rows, Policy(min_rows=5, rare_categories="told"))
+    with pytest.raises(FederationError, match="rows of a class below the smallest group of 5"):
+        fc.federate(label=LABEL, engine=engine({"a": member}))
+
+
+def test_clusters_and_models_of_few_rows_are_refused() -> None:
+    member = ready(Policy(min_rows=5))
+    request = m.Cluster("K", ["height", "visits"], 100, False, False).to_bytes()
+    assert "rows of a cluster below the smallest" in error_of(member.handle("cluster", request))
+    for value, few in ((0, False), (1, True)):
+        codes = np.zeros(160, dtype=np.int64)
+        codes[:4] = 1
+        member._client._groups["K"] = codes  # type: ignore[attr-defined]
+        job = {"job": "P", "columns": ["height"], "group": "K", "value": value, "per_label": False}
+        reply = member.handle("fit", m.Fit([job], False).to_bytes())
+        if few:
+            assert "rows behind a model below" in error_of(reply)
+        else:
+            assert m.Fitted.from_bytes(reply).rows == {"P": 156.0}
+
+
+def test_a_table_of_few_rows_is_no_client() -> None:
+    with pytest.raises(PolicyError, match=r"client 'a' has 4 row\(s\), fewer than min_rows = 5"):
+        Policy().apply(table().iloc[:4], client="a")
+
+
+# --- models and queries ---------------------------------------------------------------------------
+
+
+def test_models_stay_where_the_policy_says_so() -> None:
+    members = guarded("horizontal", Policy(placement="remote"))
+    with pytest.raises(FederationError, match="placement='remote'"):
+        fc.federate(id=ID, engine=engine({"a": members["a"]}), agreement="independent")
+    fed = fc.federate(id=ID, engine=engine(members), agreement="independent", placement="remote")
+    assert np.isfinite(fed.log_prob(table(n=5).drop(columns=ID))).all()
+
+
+def test_queries_not_answered_are_refused_and_the_others_are_answered() -> None:
+    rows = table(n=6).drop(columns=ID)
+    asked = {"id": ID, "label": LABEL, "agreement": "independent", "placement": "remote"}
+    open_ = fc.federate(engine=engine(guarded("horizontal", OPEN)), **asked)
+    policy = Policy(queries=("log_prob", "posterior"), rare_categories="told")
+    fed = fc.federate(engine=engine(guarded("horizontal", policy)), **asked)
+    with pytest.raises(
+        FederationError, match="the query 'sample'; answered are 'log_prob', 'posterior'"
+    ):
+        fed.sample(3)
+    np.testing.assert_array_equal(fed.log_prob(rows), open_.log_prob(rows))
+
+
+def test_rows_are_looked_up_by_id_only_where_allowed() -> None:
+    asked = pd.DataFrame({ID: [1003, 1010]})
+    how = {
+        "id": ID, "agreement": "counts", "n_clusters": 2, "placement": "remote", "min_rows": 1,
+    }  # fmt: skip
+    closed = fc.federate(engine=engine(guarded("vertical", Policy(min_rows=1))), **how)
+    with pytest.raises(FederationError, match="rows looked up by id"):
+        closed.log_prob(asked)
+    may = Policy(min_rows=1, rows_by_id=True)
+    open_ = fc.federate(engine=engine(guarded("vertical", may)), **how)
+    assert (open_.log_prob(asked) != 0.0).all()
+
+
+def test_a_label_is_not_inferred_from_rows_looked_up_by_id() -> None:
+    member = ready(Policy(rows_by_id=True))
+    cells = np.zeros((1, 1)), np.zeros((1, 1), dtype=bool)
+    digests = np.zeros((1, 12), dtype=np.uint8)
+    shown = m.Query("log_prob", ["S0"], ["height"], *cells, digests=digests)
+    hidden = m.Query("log_prob", ["S0"], ["height"], *cells, digests=digests, hidden=[LABEL])
+    assert "by id with their label" in error_of(member.handle("query", shown.to_bytes()))
+    assert "PolicyError" not in error_of(member.handle("query", hidden.to_bytes()))  # no model yet
+
+
+# --- strangers ------------------------------------------------------------------------------------
+
+
+class Untouched:
+    """A client that must not be reached."""
+
+    name = "a"
+
+    def handle(self, verb: str, payload: bytes) -> bytes:
+        raise AssertionError(f"{verb} of {len(payload)} bytes reached the client")
+
+
+def test_what_is_refused_never_reaches_the_client() -> None:
+    member = Guarded(Untouched(), Policy(max_message_bytes=1000, requests=("describe", "agree")))
+    # Not a message at all, so an answer about bytes says that it was not decoded.
+    assert "a message of 1001 bytes" in error_of(member.handle("describe", b"x" * 1001))
+    assert "cannot be read" in error_of(member.handle("describe", b"x" * 1000))
+    for verb in ("rows", "table", "_frame", "handle", "", "fit", "hello"):
+        assert "no such request; answered are" in error_of(member.handle(verb, b""))
+    asked = m.Describe(5).to_bytes()
+    assert "'south' asks; only 'server'" in error_of(member.handle("describe", asked, "south"))
+
+
+def test_a_reply_that_is_too_large_is_refused() -> None:
+    member = ready(Policy(max_message_bytes=4000))
+    jobs = [
+        {"job": name, "columns": ["size"], "group": None, "value": 0, "per_label": False}
+        for name in "ABCDE"
+    ]
+    assert "the reply has" in error_of(member.handle("fit", m.Fit(jobs, False).to_bytes()))
+    kept = m.Fitted.from_bytes(member.handle("fit", m.Fit(jobs, True).to_bytes()))
+    assert kept.rows == dict.fromkeys("ABCDE", 160.0)
+
+
+def test_everything_is_noted_and_the_federation_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit = tmp_path / "audit.jsonl"
+    members = guarded("horizontal", Policy(), audit=audit)
+    with caplog.at_level(logging.WARNING):
+        members["a"].handle("rows", b"", "server")
+    assert "client 'a' refused 'rows' from 'server': there is no such request" in caplog.text
+    fed = fc.federate(id=ID, engine=engine(members), agreement="independent")
+    assert sorted(fed.clients) == ["a", "b", "c"]
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    refused = [line for line in lines if not line["allowed"]]
+    assert [(x["client"], x["verb"], x["bytes"]) for x in refused] == [("a", "rows", 0)]
+    allowed = [x["verb"] for x in lines if x["client"] == "b"]
+    assert allowed == ["start", "describe", "agree", "fit"]
+
+
+def test_what_cannot_be_noted_is_not_answered(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="audit file cannot be written"):
+        client("a", table(), Policy(), audit=tmp_path / "nowhere" / "audit.jsonl")
+    audit = tmp_path / "audit.jsonl"
+    member = client("a", table(), Policy(), audit=audit)
+    audit.unlink()
+    audit.mkdir()
+    told = error_of(member.handle("describe", m.Describe(5).to_bytes()))
+    assert "audit file cannot be written" in told
+
+
+def test_an_error_tells_its_kind_and_keeps_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    class Quoting:
+        name = "a"
+
+        def handle(self, verb: str, payload: bytes) -> bytes:
+            return m.Failed(f"DomainError: {verb} found 71.23 ({len(payload)})").to_bytes()
+
+    asked = m.Describe(5).to_bytes()
+    with caplog.at_level(logging.WARNING):
+        hushed = error_of(Guarded(Quoting(), Policy()).handle("describe", asked))
+    assert "71.23" not in hushed
+    assert hushed.startswith("DomainError: client 'a' failed at 'describe'")
+    assert "71.23" in caplog.text
+    told = error_of(Guarded(Quoting(), Policy(errors="told")).handle("describe", asked))
+    assert "71.23" in told
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        'columns = ["height", "bought"]\nlabel = "told"\nqueries = ["log_prob"]\n'
+        'rows_by_id = true\nplacement = "remote"\nmin_rows = 20\nmax_message_bytes = 1_000_000\n'
+        'requests = ["describe", "agree", "fit", "query"]\nrare_categories = "told"\n'
+        'errors = "told"\n'
+    )
+    assert Policy.from_toml(path) == Policy(
+        ("height", "bought"), "told", ("describe", "agree", "fit", "query"), ("log_prob",), True,
+        "remote", 20, 1_000_000, "told", "told",
+    )  # fmt: skip
+    path.write_text("")
+    assert Policy.from_toml(path) == Policy()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("min_row = 3", "no key 'min_row'; it has 'columns', 'label'"),
+        ("min_rows = 0", "min_rows is a whole number from 1 on, found 0"),
+        ("min_rows = true", "min_rows is a whole number from 1 on, found True"),
+        ('label = "maybe"', "label is one of 'told', 'used', 'no', found 'maybe'"),
+        ('label = ["told"]', "label is one of"),
+        ('columns = "height"', "columns is a list of strings, found 'height'"),
+        ('columns = ["a", "a"]', "columns names something twice"),
+        ('queries = ["rows"]', "queries are of 'log_prob', .* found 'rows'"),
+        ('requests = ["rows"]', "requests are of 'describe', .* found 'rows'"),
+        ("rows_by_id = 1", "rows_by_id is true or false, found 1"),
+        ("min_rows = ", "is not TOML"),
+    ],
+)
+def test_a_policy_that_says_nothing_clear_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(PolicyError, match=why) as error:
+        Policy.from_toml(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_policy_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=r"cannot read the policy .*none\.toml: No such file"):
+        Policy.from_toml(tmp_path / "none.toml")
