@@ -105,14 +105,19 @@ def query(
 
 @app.command()
 def inspect(
-    model: Annotated[Path, typer.Argument(help="A model file.")], json: Json = False
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Draw the region graph of an EiNet there: .png, .svg or .pdf."),
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Show what a model file holds: variables, structure, sizes, how it was learned."""
     from fedcircuits.cli.inspect import run
 
     out = Output(json)
     with out.errors():
-        run(out, model)
+        run(out, model, picture)
 
 
 @app.command()

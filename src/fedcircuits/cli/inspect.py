@@ -9,18 +9,27 @@ from fedcircuits import api
 from fedcircuits.circuits import Circuit
 from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
+from fedcircuits.errors import QueryError
 from fedcircuits.schema import Variable
 
+# Images have thousands of variables that are all alike.
+VARIABLES_SHOWN = 50
 
-def run(out: Output, path: Path) -> None:
-    """Describe variables, structure and fit."""
+
+def run(out: Output, path: Path, picture: Path | None = None) -> None:
+    """Describe variables, structure and fit; draw the region graph where asked to.
+
+    Args:
+        out: where words go.
+        path: the model file.
+        picture: where to draw the region graph of an EiNet, by the file's ending.
+    """
     model = api.load(path)
     out.say(f"{model!r}")
-    out.table(
-        "variables",
-        ["name", "kind", "values", "states", "unit"],
-        [[v.name, v.kind, _values(v), _states(v), v.unit or ""] for v in model.schema],
-    )
+    rows = [[v.name, v.kind, _values(v), _states(v), v.unit or ""] for v in model.schema]
+    out.table("variables", ["name", "kind", "values", "states", "unit"], rows[:VARIABLES_SHOWN])
+    if len(rows) > VARIABLES_SHOWN:
+        out.say(f"... and {len(rows) - VARIABLES_SHOWN} more variables")
     facts: dict[str, Any] = {
         "parameters": model.n_parameters,
         "bytes": path.stat().st_size,
@@ -41,15 +50,36 @@ def run(out: Output, path: Path) -> None:
         facts |= {str(k): v for k, v in report.sizes.items()}
         facts |= {str(k): v for k, v in report.kept.items()}
     out.table("model", ["fact", "value"], [[k, v] for k, v in facts.items()])
+    structure = _region_graph(out, model, picture)
     federation = _federation(out, model)
     out.result(
         {
             **facts,
+            **structure,
             **federation,
             "variables": [{"name": v.name, "kind": v.kind} for v in model.schema],
             "fit_report": None if report is None else report.to_json(),
         }
     )
+
+
+def _region_graph(out: Output, model: Density, picture: Path | None) -> dict[str, Any]:
+    """The levels of a tensorised circuit in words, and as a picture if asked for."""
+    graph = getattr(model, "region_graph", None)
+    if graph is None:
+        if picture is not None:
+            raise QueryError(
+                f"--picture draws the region graph of an EiNet; the file holds a "
+                f"{type(model).__name__}, which has none"
+            )
+        return {}
+    out.say(graph.summary())
+    found: dict[str, Any] = {"regions": len(graph.scopes), "partitions": len(graph.partitions)}
+    if picture is not None:
+        model.draw(picture)  # type: ignore[attr-defined]
+        out.say(f"region graph drawn to {picture}")
+        found["picture"] = str(picture)
+    return found
 
 
 def _federation(out: Output, model: Density) -> dict[str, Any]:

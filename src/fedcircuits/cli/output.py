@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
+from fedcircuits.plain_json import plain_json
 
 ROWS_SHOWN = 20
 # A bar appears only once the work has taken this long.
@@ -45,7 +46,11 @@ class Output:
     def result(self, value: dict[str, Any]) -> None:
         """The result as JSON; nothing in the mode for people, who were shown it already."""
         if self.as_json:
-            sys.stdout.write(json.dumps(_plain(value), allow_nan=False) + "\n")
+            sys.stdout.write(json.dumps(plain_json(value), allow_nan=False) + "\n")
+
+    def flush(self) -> None:
+        """Let a reader at the other end of a pipe have what was said so far."""
+        sys.stdout.flush()
 
     def table(self, title: str, columns: list[str], rows: list[list[Any]]) -> None:
         """A table for people."""
@@ -128,16 +133,3 @@ def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return "-"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _plain(value: Any) -> Any:
-    """JSON values: NumPy scalars unpacked, NaN and infinities as null and text."""
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
-        return None if np.isnan(value) else str(value)
-    return value

@@ -10,6 +10,7 @@ except ImportError as error:
 from .chow_liu import hidden_chow_liu_tree
 from .learner import EiNet
 from .model import EiNetDensity
+from .placement import answering_on
 from .poon_domingos import poon_domingos
 from .random_trees import random_trees
 from .unroll import unroll
@@ -17,6 +18,7 @@ from .unroll import unroll
 __all__ = [
     "EiNet",
     "EiNetDensity",
+    "answering_on",
     "hidden_chow_liu_tree",
     "poon_domingos",
     "random_trees",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedcircuits.errors import StorageError
 
+from .ascent import Moments
 from .em import Masses
 from .network import Network, Parameters
 
@@ -30,6 +31,7 @@ class State:
         epoch: Epochs done.
         updates: Updates done.
         history: Mean training log-likelihood of each epoch, nats per row.
+        moments: Moments of gradient ascent; empty for EM.
     """
 
     params: Parameters
@@ -37,12 +39,15 @@ class State:
     epoch: int = 0
     updates: int = 0
     history: tuple[float, ...] = ()
+    moments: Moments = field(default_factory=Moments)
 
 
 def _named(state: State) -> dict[str, Tensor]:
     tensors = {f"params.{name}": tensor for name, tensor in state.params.tensors().items()}
     tensors |= {"mass.sums": state.masses.sums, "mass.root": state.masses.root}
     tensors |= {f"mass.leaf{n}": tensor for n, tensor in enumerate(state.masses.leaves)}
+    tensors |= {f"first.{name}": tensor for name, tensor in state.moments.first.items()}
+    tensors |= {f"second.{name}": tensor for name, tensor in state.moments.second.items()}
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
@@ -53,6 +58,7 @@ def save_state(path: Path, state: State) -> None:
         "epoch": state.epoch,
         "updates": state.updates,
         "mass_steps": state.masses.steps,
+        "moment_steps": state.moments.steps,
         "history": list(state.history),
     }
     half = path.with_suffix(path.suffix + ".part")
@@ -86,4 +92,9 @@ def load_state(path: Path, network: Network, device: torch.device | str) -> Stat
         )
     leaves = [tensors[f"mass.leaf{number}"] for number in range(len(network.blocks))]
     masses = Masses(tensors["mass.sums"], tensors["mass.root"], leaves, note["mass_steps"])
-    return State(params, masses, note["epoch"], note["updates"], tuple(note["history"]))
+    first, second = (
+        {name.removeprefix(lead): t for name, t in tensors.items() if name.startswith(lead)}
+        for lead in ("first.", "second.")
+    )
+    moments = Moments(first, second, note.get("moment_steps", 0))
+    return State(params, masses, note["epoch"], note["updates"], tuple(note["history"]), moments)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
+
+
+@cache
+def _side_stream(device: int) -> torch.cuda.Stream:
+    """The stream captures run on; one a device, as libraries keep a workspace for every stream."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Captured:
@@ -24,7 +31,7 @@ class Captured:
         restore: Callable[[], None] | None = None,
     ) -> None:
         self._inputs = tuple(None if tensor is None else tensor.clone() for tensor in inputs)
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = _side_stream(torch.cuda.current_device())
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):  # kernels compile and workspaces are made outside the capture
@@ -33,7 +40,7 @@ class Captured:
         if restore is not None:
             restore()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, stream=side):
             self._output = function(*self._inputs)
 
     def __call__(self, *inputs: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .regions import RegionGraph
+from .regions import Partition, RegionGraph, Scope
 
 Ints = NDArray[np.int64]
 
@@ -155,3 +155,30 @@ def lay_out(graph: RegionGraph) -> Layout:
         groups=tuple(groups),
         kind=graph.kind,
     )
+
+
+def region_graph(layout: Layout) -> RegionGraph:
+    """The region graph of a layout: the inverse of `lay_out`, up to the numbering of regions.
+
+    The root is the last region, unless it is itself the one leaf region.
+    """
+    scopes: list[Scope] = []
+    for leaf in range(layout.n_leaves):
+        scopes.append(tuple(sorted(layout.slot_variable[layout.slot_region == leaf].tolist())))
+    partitions: list[Partition] = []
+
+    def real(row: Ints) -> tuple[int, ...]:
+        return tuple(int(child) for child in row if child < layout.n_regions)
+
+    for number, region in enumerate(layout.owner.tolist()):
+        children = real(layout.children[number])
+        if region == len(scopes):
+            scopes.append(tuple(sorted(v for child in children for v in scopes[child])))
+        partitions.append(Partition(region, children))
+    tops = [real(row) for row in layout.root_children]
+    root = len(scopes)
+    if tops == [(0,)] and root == 1:
+        return RegionGraph(layout.n_variables, tuple(scopes), (), 0, layout.kind)
+    scopes.append(tuple(range(layout.n_variables)))
+    partitions += [Partition(root, children) for children in tops]
+    return RegionGraph(layout.n_variables, tuple(scopes), tuple(partitions), root, layout.kind)

@@ -28,7 +28,7 @@ from .poon_domingos import poon_domingos
 from .random_trees import random_trees
 from .regions import Partition, RegionGraph
 from .rows import Rows
-from .train import Schedule, train
+from .train import Method, Schedule, train
 
 Structure = Literal["hclt", "poon-domingos", "random-trees"]
 Leaf = Literal["categorical", "discretised-gaussian", "binomial", "gaussian"]
@@ -57,6 +57,8 @@ class EiNet:
         last_step: Last step size.
         frequency: Batches between updates; 0 is full-batch EM.
         by_mass: Stepwise EM on averaged counts (see `em`).
+        method: "em", or "adam" for gradient ascent (see `ascent`).
+        learning_rate: First learning rate of "adam"; it falls as the step size of EM does.
         pseudo_count: Rows' worth of uniform flow added to every sum.
         leaf_count: Rows' worth of the column's marginal added to every discrete leaf.
         blur: Levels that counts of categorical pixels are blurred by.
@@ -84,6 +86,8 @@ class EiNet:
     last_step: float = 0.02
     frequency: int = 1
     by_mass: bool = True
+    method: Method = "em"
+    learning_rate: float = 0.2
     pseudo_count: float = 1.0
     leaf_count: float = 5.0
     blur: float = 0.0
@@ -138,10 +142,7 @@ class EiNet:
         )
         weights = None if table.weights is None else np.asarray(table.weights, dtype=np.float64)
         rows = Rows(x, None if everything else observed, labels, weights)
-        schedule = Schedule(
-            self.epochs, self.batch, self.step, self.last_step, self.frequency, self.pseudo_count,
-            self.by_mass, "tf32" if dtype == torch.float64 else self.precision,
-        )  # fmt: skip
+        schedule = self._schedule("tf32" if dtype == torch.float64 else self.precision)
         state = train(network, start, rows, schedule, seed, self.checkpoint, self._report)
         report = FitReport(
             "einet",
@@ -153,6 +154,15 @@ class EiNet:
         return EiNetDensity(
             table.schema, network, state.params, columns, self.label, report, max(64, self.batch)
         )
+
+    def _schedule(self, precision: str) -> Schedule:
+        step, last = self.step, self.last_step
+        if self.method == "adam":
+            step, last = self.learning_rate, self.learning_rate * self.last_step / self.step
+        return Schedule(
+            self.epochs, self.batch, step, last, self.frequency, self.pseudo_count, self.by_mass,
+            precision, self.method,
+        )  # fmt: skip
 
     def _report(self, state: State) -> None:
         if self.progress is not None:

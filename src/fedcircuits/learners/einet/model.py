@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import comb
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,23 +14,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcircuits import encoding
+from fedcircuits.circuits.queries.moments import total_variance
 from fedcircuits.conditioned import Conditioned
-from fedcircuits.density import Density
+from fedcircuits.density import Density, powers
 from fedcircuits.errors import StorageError
 from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Schema, Table, Variable
 from fedcircuits.schema.grid import FloatArray
+from fedcircuits.schema.images import pixel_places
 
 from . import queries
 from .columns import Column, decode, encode, power_table
-from .layout import Group, Layout
-from .leaves import FAMILIES
-from .network import Network, Parameters, make_network
+from .layout import region_graph
+from .network import Network, Parameters
+from .packing import pack_network, unpack_network
+from .regions import RegionGraph
 from .rows import Rows
+from .spreads import Spread, covariances, leaf_spreads, variances
 from .train import evaluate
 
 KIND = "einet"
-_LAYOUT = ("children", "owner", "root_children", "slot_variable", "slot_region")
 
 
 def _numbers_of(variable: Variable, values: FloatArray) -> FloatArray:
@@ -70,6 +74,30 @@ class EiNetDensity(Density):
     def _at(self) -> NDArray[np.int64]:
         """Columns of the inner variables in the schema."""
         return np.array([self.schema.position(n) for n in self._inner.names], dtype=np.int64)
+
+    @cached_property
+    def region_graph(self) -> RegionGraph:
+        """The structure: which sets of variables have nodes, and how they split."""
+        return region_graph(self.network.layout)
+
+    def draw(self, path: str | Path) -> None:
+        """Writes a picture of the region graph; PNG, SVG or PDF by the file's ending.
+
+        For images a second panel shows where on the image the regions lie.
+        """
+        from .drawing import Picture, draw  # matplotlib is slow to import
+
+        network, kind = self.network, self.network.layout.kind
+        title = (
+            f"{kind}, {network.layer} layers of width {network.width}: "
+            f"{len(self.region_graph.scopes):,} regions, "
+            f"{len(self.region_graph.partitions):,} partitions, {self.n_parameters:,} parameters"
+        )
+        picture = Picture(self.region_graph, self._inner.names, pixel_places(self._inner))
+        try:
+            draw(picture, title).savefig(path)
+        except (ValueError, OSError) as error:
+            raise StorageError(f"the picture {path} cannot be written: {error}") from error
 
     def to(self, device: torch.device | str) -> EiNetDensity:
         """The same density with its parameters on another device."""
@@ -199,6 +227,62 @@ class EiNetDensity(Density):
             answer[seen, at] = _numbers_of(variable, table.values[seen, at]) ** order
         return answer
 
+    @cached_property
+    def _spreads(self) -> list[Spread]:
+        """Means and variances of the leaves."""
+        return leaf_spreads(self.network, self.params, self._inner.variables, self.columns)
+
+    def _class_values(self) -> tuple[FloatArray, FloatArray]:
+        """The label's outcomes as numbers, and 1 where an outcome is a value, (classes,)."""
+        assert self.label is not None
+        codes = np.arange(self.network.n_classes, dtype=float)
+        variable = self.schema[self.label]
+        real = (codes < len(variable.categories)).astype(float)
+        return _numbers_of(variable, codes), real
+
+    def variance_table(self, table: Table) -> FloatArray:
+        """(n, D) Var[x_j | observed cells of the row]; 0 of a known cell, NaN of a missing one."""
+        answer = np.zeros((len(table), len(self.schema)))
+        for here, part in self._parts(table):
+            inner, classes = variances(
+                self.network, self.params, self._spreads, part.x, part.observed, part.labels
+            )
+            answer[here, self._at] = inner.cpu().numpy()
+            if self.label is not None:
+                numbers, real = self._class_values()
+                share = classes.double().cpu().numpy() * real  # (rows, classes)
+                spread = total_variance(share.T, numbers[:, None], np.zeros((len(numbers), 1)))
+                answer[here, self.schema.position(self.label)] = spread
+        for at, variable in enumerate(self.schema):
+            seen = table.observed[:, at]
+            has_value = powers(variable, table.values[seen, at], 0) > 0
+            answer[seen, at] = np.where(has_value, 0.0, np.nan)
+        return answer
+
+    def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
+        """(d, d) covariance of some columns given one row of evidence."""
+        (_, part), *_ = self._parts(evidence)
+        place = {int(column): at for at, column in enumerate(self._at)}
+        inner = [at for at, column in enumerate(columns) if column in place]
+        chosen = np.array([place[columns[at]] for at in inner], dtype=np.int64)
+        matrix, classes, means = (
+            tensor.cpu().numpy()
+            for tensor in covariances(
+                self.network, self.params, self._spreads, part.x, part.observed, part.labels,
+                chosen, self.batch,
+            )
+        )  # fmt: skip
+        answer = np.zeros((len(columns), len(columns)))
+        answer[np.ix_(inner, inner)] = matrix
+        if len(inner) < len(columns):  # the label is asked about as well
+            (at,) = set(range(len(columns))) - set(inner)
+            numbers, real = self._class_values()
+            share = classes * real
+            away = numbers - share @ numbers / max(share.sum(), 1e-300)  # (classes,)
+            answer[at, inner] = answer[inner, at] = (share * away) @ means
+            answer[at, at] = share @ away**2
+        return answer
+
     def posterior_table(self, table: Table, column: int) -> FloatArray:
         """(n, k) probabilities of the outcomes of one variable; of the label in one pass."""
         if self.label is None or column != self.schema.position(self.label):
@@ -232,87 +316,29 @@ class EiNetDensity(Density):
 
     def to_record(self) -> encoding.Record:
         """Header and arrays for `save`."""
-        layout = self.network.layout
-        families = [
-            {"name": block.family.name, "settings": block.family.settings()}
-            for block in self.network.blocks
-        ]
-        of_variable = [0] * layout.n_variables
-        for number, block in enumerate(self.network.blocks):
-            for variable in block.variables:
-                of_variable[int(variable)] = number
-        header = {
+        header, arrays = pack_network(self.network, self.params)
+        header |= {
             "schema": self.schema.to_json(),
             "label": self.label,
             "columns": [[c.kind, c.n_values, c.shift, c.scale] for c in self.columns],
-            "layer": self.network.layer,
-            "width": self.network.width,
-            "n_classes": self.network.n_classes,
-            "families": families,
-            "family_of": of_variable,
-            "layout": {
-                "n_leaves": layout.n_leaves,
-                "n_regions": layout.n_regions,
-                "kind": layout.kind,
-                "groups": [
-                    [*g.regions, *g.partitions, g.n_splits, g.arity, g.level] for g in layout.groups
-                ],
-            },
             "fit_report": None if self.fit_report is None else self.fit_report.to_json(),
-        }
-        arrays = {f"layout.{name}": getattr(layout, name) for name in _LAYOUT}
-        arrays |= {
-            f"params.{name}": tensor.detach().cpu().numpy()
-            for name, tensor in self.params.tensors().items()
         }
         return encoding.Record(KIND, header, arrays)
 
     @staticmethod
     def from_record(record: encoding.Record) -> EiNetDensity:
         """The inverse of `to_record`, checked before anything is built."""
+        header = record.header
         try:
-            return _rebuild(record.header, record.arrays)
+            columns = tuple(
+                Column(kind, int(n), float(shift), float(scale))
+                for kind, n, shift, scale in header["columns"]
+            )
+            network, params = unpack_network(header, record.arrays, len(columns))
+            report = header["fit_report"]
+            return EiNetDensity(
+                Schema.from_json(header["schema"]), network, params, columns, header["label"],
+                None if report is None else FitReport.from_json(report),
+            )  # fmt: skip
         except (KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
             raise StorageError(f"the EiNet in the file is damaged: {error!r}") from error
-
-
-def _rebuild(header: dict[str, Any], arrays: dict[str, Any]) -> EiNetDensity:
-    schema = Schema.from_json(header["schema"])
-    columns = tuple(
-        Column(kind, int(n), float(shift), float(scale))
-        for kind, n, shift, scale in header["columns"]
-    )
-    plan = header["layout"]
-    layout = Layout(
-        n_variables=len(columns),
-        n_leaves=int(plan["n_leaves"]),
-        n_regions=int(plan["n_regions"]),
-        groups=tuple(
-            Group((a, b), (c, d), n_splits, arity, level)
-            for a, b, c, d, n_splits, arity, level in plan["groups"]
-        ),
-        kind=str(plan["kind"]),
-        **{name: np.asarray(arrays[f"layout.{name}"], dtype=np.int64) for name in _LAYOUT},
-    )
-    made = [FAMILIES[f["name"]](**f["settings"]) for f in header["families"]]
-    families = [made[int(number)] for number in header["family_of"]]
-    network = make_network(
-        layout, families, int(header["width"]), header["layer"], int(header["n_classes"])
-    )
-    params = Parameters.from_tensors(
-        {
-            name[7:]: torch.from_numpy(np.array(array))
-            for name, array in arrays.items()
-            if name.startswith("params.")
-        }
-    )
-    edges = (network.width,) * (1 if network.layer == "cp" else 2)
-    if tuple(params.weights.shape) != (layout.n_partitions, network.width, *edges):
-        raise ValueError(f"weights have shape {tuple(params.weights.shape)}")
-    if int(layout.children.max(initial=0)) > layout.n_regions or (layout.children < 0).any():
-        raise ValueError("a child region does not exist")
-    report = header["fit_report"]
-    return EiNetDensity(
-        schema, network, params, columns, header["label"],
-        None if report is None else FitReport.from_json(report),
-    )  # fmt: skip

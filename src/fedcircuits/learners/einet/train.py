@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -14,12 +15,19 @@ from torch import Tensor
 from fedcircuits.errors import LearningError
 
 from . import kernels
+from .ascent import ascend_
 from .checkpoint import State, load_state, save_state
 from .em import EMSettings, Masses, m_step_
 from .flows import Counts, expected_counts
-from .forward import log_likelihood
+from .forward import class_mixture, log_likelihood
 from .network import Network, Parameters, normalise_
+from .placement import placed
 from .rows import Batch, Rows
+
+if TYPE_CHECKING:
+    from .kernels.engine import Engine
+
+Method = Literal["em", "adam"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class Schedule:
         pseudo_count: Rows' worth of uniform flow added to every sum node, for all rows together.
         by_mass: Stepwise EM: nodes move in proportion to the flow they saw.
         precision: Inputs of matrix products on CUDA: "float32", "tf32" or "bf16".
+        method: "em", or "adam": gradient ascent, whose learning rate is the step size.
     """
 
     epochs: int = 10
@@ -46,8 +55,11 @@ class Schedule:
     pseudo_count: float = 0.01
     by_mass: bool = True
     precision: str = "tf32"
+    method: Method = "em"
 
     def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise LearningError(f"EiNet: method {self.method!r}; expected 'em' or 'adam'")
         if self.epochs < 1 or self.batch < 1 or self.frequency < 0:
             raise LearningError(
                 f"EiNet: epochs {self.epochs}, batch {self.batch}, frequency {self.frequency}; "
@@ -110,14 +122,16 @@ def train(
             [tensor.clone() for tensor in start.masses.leaves],
             start.masses.steps,
         )
-        state = replace(start, params=start.params.clone(), masses=masses)
+        state = replace(
+            start, params=start.params.clone(), masses=masses, moments=start.moments.clone()
+        )
     else:
         state = State(start.clone(), Masses.zeros(network, start))
     if checkpoint is not None and checkpoint.exists():
         state = load_state(checkpoint, network, state.params.device)
     batch = min(schedule.batch, len(rows))
-    runner = _runner(network, state, batch, schedule, rows)
     try:
+        runner = _runner(network, state, batch, schedule, rows)
         while state.epoch < schedule.epochs:
             total, n_rows = runner.epoch(state, rows, seed)
             state.epoch += 1
@@ -169,10 +183,14 @@ class _Plain:
     ) -> None:
         schedule = self._schedule
         share = min(1.0, n_batches * self._batch / n_rows)
-        settings = EMSettings(
-            schedule.step_at(done), schedule.pseudo_count, schedule.by_mass, share
-        )
-        state.params = m_step_(self._network, state.params, counts, settings, state.masses)
+        step, add = schedule.step_at(done), schedule.pseudo_count
+        if schedule.method == "adam":
+            state.params = ascend_(
+                self._network, state.params, counts, step, state.moments, add, share
+            )
+        else:
+            settings = EMSettings(step, add, schedule.by_mass, share)
+            state.params = m_step_(self._network, state.params, counts, settings, state.masses)
         state.updates += 1
 
 
@@ -233,6 +251,7 @@ def _runner(
         kernels.available(params.device)
         and params.weights.dtype == torch.float32
         and schedule.frequency == 1
+        and schedule.method == "em"
         and rows.weights is None
         and fits
     ):
@@ -244,26 +263,40 @@ def _runner(
 def evaluate(
     network: Network, params: Parameters, rows: Rows, batch: int = 256
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Log-likelihood of every row, nats, float64, shape (rows,)."""
-    found = []
-    device = params.device
+    """Log-likelihood of every row, nats, float64, shape (rows,); see also `placement`."""
     if not len(rows):
         return np.zeros(0)
+    params = placed(params)
+    device = params.device
     fast = kernels.available(device) and params.weights.dtype == torch.float32
-    for part in rows.in_order(min(batch, len(rows)), device):
-        if fast and network.layer == "cp":
-            found.append(_kernel_likelihood(network, params, part))
-        else:
-            found.append(
-                log_likelihood(network, params, part.x, part.observed, part.labels).double().cpu()
-            )
+    likelihood = _KernelLikelihood(network, params) if fast and network.layer == "cp" else None
+    found = []
+    try:
+        for part in rows.in_order(min(batch, len(rows)), device):
+            if likelihood is not None:
+                each = likelihood(part)
+            else:
+                each = log_likelihood(network, params, part.x, part.observed, part.labels)
+            found.append(each.double().cpu())
+    except torch.OutOfMemoryError as error:
+        raise out_of_memory(network, batch, error) from error
     return torch.cat(found).numpy()
 
 
-def _kernel_likelihood(network: Network, params: Parameters, part: Batch) -> Tensor:
-    from .forward import class_mixture
-    from .kernels.engine import Engine
+class _KernelLikelihood:
+    """Likelihoods by the kernels in float32; buffers are kept while batches are of one size."""
 
-    engine = Engine(network, params, len(part.x), "float32", training=False)
-    root = engine.forward(part.x, part.observed)
-    return class_mixture(root, params.prior, part.labels).double().cpu()
+    def __init__(self, network: Network, params: Parameters) -> None:
+        self._network, self._params = network, params
+        self._engine: Engine | None = None
+
+    def __call__(self, part: Batch) -> Tensor:
+        from .kernels.engine import Engine
+
+        if self._engine is None or self._engine.batch != len(part.x):
+            self._engine = None  # its buffers go before the next ones come
+            self._engine = Engine(
+                self._network, self._params, len(part.x), "float32", training=False
+            )
+        root = self._engine.forward(part.x, part.observed)
+        return class_mixture(root, self._params.prior, part.labels)

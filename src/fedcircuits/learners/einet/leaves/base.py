@@ -52,6 +52,17 @@ class Family(ABC):
         """
 
     @abstractmethod
+    def gradient(self, params: Params, stats: Stats, share: float = 1.0) -> dict[str, Tensor]:
+        """Gradient of the log-likelihood that `statistics` were taken of, smoothing included.
+
+        With respect to the family's unconstrained coordinates; `moved` moves along them.
+        """
+
+    @abstractmethod
+    def moved(self, params: Params, by: Params) -> dict[str, Tensor]:
+        """Parameters after a move of the unconstrained coordinates."""
+
+    @abstractmethod
     def sample(
         self, params: Params, slots: Tensor, states: Tensor, generator: torch.Generator
     ) -> Tensor:

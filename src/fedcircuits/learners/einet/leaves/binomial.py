@@ -10,6 +10,9 @@ from torch import Tensor
 
 from .base import Family, Params, Stats, pick_rows, weighted
 
+# How near to 0 and 1 gradient steps may bring a probability; float32 still resolves it.
+NEAREST = 1e-6
+
 
 @dataclass(frozen=True)
 class Binomial(Family):
@@ -77,6 +80,17 @@ class Binomial(Family):
         target = (stats["first"] / self.n_trials + add * params["prior"]) / total
         moved = ((1 - step) * probs + step * target).clamp(0.0, 1.0)
         return {"probs": torch.where(alive, moved, probs), "prior": params["prior"]}
+
+    def gradient(self, params: Params, stats: Stats, share: float = 1.0) -> dict[str, Tensor]:
+        """With respect to the logits: successes seen less successes expected, (S, K)."""
+        add = self.pseudo_count * share
+        seen = stats["first"] + add * self.n_trials * params["prior"]
+        return {"logits": seen - (stats["n"] + add) * self.n_trials * params["probs"]}
+
+    def moved(self, params: Params, by: Params) -> dict[str, Tensor]:
+        """Probabilities after a move of their logits, kept off 0 and 1."""
+        probs = torch.sigmoid(torch.logit(params["probs"], eps=NEAREST) + by["logits"])
+        return {"probs": probs.clamp(NEAREST, 1 - NEAREST), "prior": params["prior"]}
 
     def sample(
         self, params: Params, slots: Tensor, states: Tensor, generator: torch.Generator

@@ -71,6 +71,13 @@ class Categorical(Family):
         near = torch.exp(-0.5 * ((codes[:, None] - codes[None, :]) / self.blur) ** 2)
         return (near / near.sum(0)).to(like)
 
+    def _smoothed(self, stats: Stats) -> Tensor:
+        """Counts, blurred if so set, (S, categories, K)."""
+        counts = stats["counts"]
+        if self.blur > 0:
+            return torch.einsum("dc,sck->sdk", self._blurring(counts), counts)
+        return counts
+
     def log_prob(self, params: Params, x: Tensor) -> Tensor:
         """Log-probabilities (S, B, K) of codes (S, B)."""
         probs = params["probs"]
@@ -92,14 +99,22 @@ class Categorical(Family):
         probs, n = params["probs"], stats["n"].unsqueeze(1)
         alive = n > 0
         total = torch.where(alive, n, torch.ones_like(n)) + add
-        counts = stats["counts"]
-        if self.blur > 0:
-            counts = torch.einsum("dc,sck->sdk", self._blurring(counts), counts)
-        target = (counts + add * params["prior"].unsqueeze(2)) / total
+        target = (self._smoothed(stats) + add * params["prior"].unsqueeze(2)) / total
         rate = step.unsqueeze(1)
         moved = (1 - rate) * probs + rate * target
         moved = moved / moved.sum(1, keepdim=True)
         return {"probs": torch.where(alive, moved, probs), "prior": params["prior"]}
+
+    def gradient(self, params: Params, stats: Stats, share: float = 1.0) -> dict[str, Tensor]:
+        """With respect to the logits: counts less expected counts, (S, categories, K)."""
+        add = self.pseudo_count * share
+        seen = self._smoothed(stats) + add * params["prior"].unsqueeze(2)
+        return {"logits": seen - (stats["n"] + add).unsqueeze(1) * params["probs"]}
+
+    def moved(self, params: Params, by: Params) -> dict[str, Tensor]:
+        """Probabilities after a move of their logits."""
+        probs = params["probs"] * torch.exp(by["logits"])
+        return {"probs": probs / probs.sum(1, keepdim=True), "prior": params["prior"]}
 
     def sample(
         self, params: Params, slots: Tensor, states: Tensor, generator: torch.Generator

@@ -118,6 +118,27 @@ class Gaussian(Family):
             "variance": torch.where(alive, bounded, variance).to(params["variance"].dtype),
         }
 
+    def gradient(self, params: Params, stats: Stats, share: float = 1.0) -> dict[str, Tensor]:
+        """With respect to the means, in units of the deviation, and log-variances, each (S, K).
+
+        The statistics of discretised Gaussians (the exact ones) are expected moments within bins,
+        so the same formula is the gradient of their log-mass.
+        """
+        del share  # no pseudo-counts
+        mean, variance, n = params["mean"], params["variance"], stats["n"]
+        away = mean - mean.mean(1, keepdim=True)  # statistics are around each slot's centre
+        first = stats["first"] - n * away
+        second = stats["second"] - 2 * away * stats["first"] + n * away**2
+        return {"mean": first / variance.sqrt(), "log_variance": 0.5 * (second / variance - n)}
+
+    def moved(self, params: Params, by: Params) -> dict[str, Tensor]:
+        """Means and variances after a move, the variances within their bounds."""
+        variance = params["variance"]
+        moved = (variance * torch.exp(by["log_variance"])).clamp(
+            self.min_variance, self.max_variance
+        )
+        return {"mean": params["mean"] + by["mean"] * variance.sqrt(), "variance": moved}
+
     def sample(
         self, params: Params, slots: Tensor, states: Tensor, generator: torch.Generator
     ) -> Tensor:

@@ -1,0 +1,205 @@
+"""The questions of the service: JSON values in, JSON values out, the library's own answers between.
+
+No web framework here. A row is an object from names to values; a name that is absent, or null, is
+missing and summed out, as everywhere in the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from fedcircuits.errors import QueryError
+from fedcircuits.plain_json import plain_json
+from fedcircuits.schema import Schema, Variable
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that one request may ask for.
+
+    Attributes:
+        body_bytes: of a request.
+        rows: in a request.
+        samples: in an answer.
+        seconds: from the first byte to the answer, waiting for others included.
+        workers: questions that are worked on at once.
+    """
+
+    body_bytes: int = 10 * 2**20
+    rows: int = 10_000
+    samples: int = 10_000
+    seconds: float = 30.0
+    workers: int = 4
+
+
+class TooMuchError(QueryError):
+    """A request beyond a limit of the service."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions to one model.
+
+    Attributes:
+        model: a density, or a classifier that answers `predict_proba` alone.
+        limits: of a request.
+    """
+
+    model: Any
+    limits: Limits
+
+    def schema(self) -> Answer:
+        """What the model is about."""
+        variables = [_variable(v) for v in self.model.schema]
+        facts = {"model": type(self.model).__name__, "variables": variables}
+        for name in ("n_parameters", "mpe_is_exact"):
+            if hasattr(self.model, name):
+                facts[name] = getattr(self.model, name)
+        return _answer(facts)
+
+    def log_prob(self, rows: Rows, unknown: str) -> Answer:
+        """Log-density of every row, in nats."""
+        frame = self._frame(rows)
+        values = self._method("log_prob")(frame, unknown=unknown)
+        return _answer({"log_prob": values.tolist(), **self._ignored(frame)})
+
+    def predict_proba(self, rows: Rows, target: str, unknown: str, impossible: str) -> Answer:
+        """p(target | row) of every row."""
+        frame = self._frame(rows)
+        ask = self._method("predict_proba")
+        if hasattr(self.model, "log_prob"):
+            proba = ask(frame, target, unknown=unknown, impossible=impossible)
+        else:  # a classifier has one target
+            if target != self.model.label:
+                raise QueryError(
+                    f"this model predicts {self.model.label!r} alone, found {target!r}"
+                )
+            proba = ask(frame, unknown=unknown)
+        return _answer(
+            {
+                "target": target,
+                "outcomes": proba.columns.tolist(),
+                "probabilities": proba.to_numpy().tolist(),
+                **self._ignored(frame, target),
+            }
+        )
+
+    def mpe(self, rows: Rows, unknown: str) -> Answer:
+        """Every row with its gaps filled by a most probable completion."""
+        frame = self._frame(rows)
+        filled = self._method("mpe")(frame, unknown=unknown)
+        return _answer({"rows": _records(filled), **filled.attrs, **self._ignored(frame)})
+
+    def sample(
+        self, n: int, given: Row | None, rows: Rows | None, seed: int | None, unknown: str
+    ) -> Answer:
+        """Rows drawn, n for each row of evidence."""
+        evidence = self._evidence(given, rows)
+        total = n * (1 if rows is None else len(rows))
+        if total > self.limits.samples:
+            raise TooMuchError(f"at most {self.limits.samples} samples a request, found {total}")
+        drawn = self._method("sample")(n, evidence, seed=seed, unknown=unknown)
+        return _answer({"rows": _records(drawn), **self._ignored(evidence)})
+
+    def moment(
+        self, name: str, order: int, given: Row | None, rows: Rows | None, impossible: str
+    ) -> Answer:
+        """E[name**order | evidence], one value for each row of evidence."""
+        evidence = self._evidence(given, rows)
+        found = self._method("moment")(name, order, evidence, impossible=impossible)
+        return _answer({"values": _listed(found), **self._ignored(evidence)})
+
+    def variance(self, name: str, given: Row | None, rows: Rows | None, impossible: str) -> Answer:
+        """Var[name | evidence], one value for each row of evidence."""
+        evidence = self._evidence(given, rows)
+        found = self._method("variance")(name, evidence, impossible=impossible)
+        return _answer({"values": _listed(found), **self._ignored(evidence)})
+
+    def covariance(self, names: Sequence[str] | None, given: Row | None) -> Answer:
+        """Covariance matrix of numeric variables given some values."""
+        found = self._method("covariance")(names, dict(given) if given else None)
+        return _answer({"names": found.columns.tolist(), "covariance": found.to_numpy().tolist()})
+
+    def marginals(self, names: Sequence[str] | None, given: Row | None) -> Answer:
+        """The distribution of single variables given some values.
+
+        Probabilities where a variable has outcomes, mean and standard deviation where it is a
+        continuum.
+        """
+        self._method("marginal")  # a classifier has none
+        known = dict(given or {})
+        schema: Schema = self.model.schema
+        chosen = [n for n in schema.names if n not in known] if names is None else list(names)
+        evidence = pd.DataFrame([known], index=[0])
+        answer: Answer = {}
+        for name in chosen:
+            if name in known:
+                raise QueryError(f"variable {name!r} is given; its value is {known[name]!r}")
+            if schema[name].outcomes is None:
+                mean = self._method("expectation")(name, known)
+                answer[name] = {"mean": mean, "sd": self.model.variance(name, known) ** 0.5}
+            else:
+                proba = self._method("predict_proba")(evidence, name)
+                answer[name] = {
+                    "outcomes": proba.columns.tolist(),
+                    "probabilities": proba.to_numpy()[0].tolist(),
+                }
+        return _answer({"marginals": answer})
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _method(self, name: str) -> Any:
+        found = getattr(self.model, name, None)
+        if found is None:
+            raise QueryError(f"a {type(self.model).__name__} does not answer {name}")
+        return found
+
+    def _frame(self, rows: Rows) -> pd.DataFrame:
+        if len(rows) > self.limits.rows:
+            raise TooMuchError(f"at most {self.limits.rows} rows a request, found {len(rows)}")
+        return pd.DataFrame([dict(row) for row in rows], index=range(len(rows)))
+
+    def _evidence(self, given: Row | None, rows: Rows | None) -> Any:
+        if given is not None and rows is not None:
+            raise QueryError("evidence is `given` (one object) or `rows` (a list), found both")
+        if rows is not None:
+            return self._frame(rows)
+        return None if given is None else dict(given)
+
+    def _ignored(self, evidence: Any, *also: str) -> Answer:
+        """Columns of rows that the model does not have: told, since a misspelt name is one too."""
+        if not isinstance(evidence, pd.DataFrame):
+            return {}
+        names = [str(n) for n in evidence.columns if n not in (*self.model.schema.names, *also)]
+        return {"ignored": names} if names else {}
+
+
+def _variable(variable: Variable) -> Answer:
+    return {
+        "name": variable.name,
+        "kind": variable.kind,
+        "outcomes": None if variable.outcomes is None else list(variable.outcomes),
+        "domain": None if variable.domain is None else list(variable.domain),
+        "unit": variable.unit,
+    }
+
+
+def _records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    return frame.to_dict("records")
+
+
+def _listed(found: Any) -> list[float]:
+    return found.tolist() if isinstance(found, pd.Series) else [float(found)]
+
+
+def _answer(values: Answer) -> Answer:
+    answer: Answer = plain_json(values)
+    return answer
