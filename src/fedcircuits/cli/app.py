@@ -155,6 +155,120 @@ def federate(
 
 
 @app.command()
+def serve(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes one that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token; else FEDCIRCUITS_TOKEN, else one is made."),
+    ] = None,
+    max_body: Annotated[int, typer.Option(help="Most bytes of a request.")] = 10 * 2**20,
+    max_rows: Annotated[int, typer.Option(help="Most rows of a request.")] = 10_000,
+    max_samples: Annotated[int, typer.Option(help="Most samples of an answer.")] = 10_000,
+    max_seconds: Annotated[float, typer.Option(help="Most seconds for an answer.")] = 30.0,
+    workers: Annotated[int, typer.Option(help="Questions worked on at once.")] = 4,
+    certificate: Annotated[
+        Path | None, typer.Option(help="PEM certificate, for HTTPS; with --key.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key of the certificate.")] = None,
+    json: Json = False,
+) -> None:
+    """Answer questions to a model over HTTP, for whoever has the token.
+
+    Example: fedcircuits serve people.fc --port 8000 --token-file token.txt
+    """
+    from fedcircuits.cli.serve import run
+    from fedcircuits.serving.questions import Limits
+
+    out = Output(json)
+    with out.errors():
+        limits = Limits(max_body, max_rows, max_samples, max_seconds, workers)
+        run(out, model, host, port, token_file, limits, certificate, key)
+
+
+@app.command()
+def provision(
+    file: Annotated[Path, typer.Argument(help="A federation file that names the parties.")],
+    kits: Annotated[
+        Path | None, typer.Option(help="Folder of the kits; kits/ beside the file by default.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make start-up kits with certificates for the parties of a federation.
+
+    The file is that of `federate`, with the parties' names and no data files:
+
+      [coordinator]
+
+      host = "coordinator.example.org"
+
+      [clients]
+
+      bank = {}
+
+      shop = {}
+    """
+    from fedcircuits.cli.provision import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, file, kits)
+
+
+@app.command()
+def silo(
+    kit: Annotated[Path, typer.Argument(help="The start-up kit that the coordinator made.")],
+    data: Annotated[Path, typer.Option(help="CSV or Parquet file; its rows stay here.")],
+    policy: Annotated[
+        Path | None, typer.Option(help="TOML file: columns, label, queries, smallest group.")
+    ] = None,
+    id_secret_file: Annotated[
+        Path | None, typer.Option(help="File with the secret that all parties mix into ids.")
+    ] = None,
+    audit: Annotated[
+        Path | None, typer.Option(help="Where every message is noted; in the kit by default.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Take part in a federation with a table of one's own, until stopped.
+
+    Example: fedcircuits silo kits/bank --data bank.parquet --policy bank-policy.toml
+    """
+    from fedcircuits.cli.silo import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, kit, data, policy, id_secret_file, audit)
+
+
+@app.command()
+def coordinate(
+    file: Annotated[Path, typer.Argument(help="The file the kits were made from.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the model.")
+    ] = None,
+    kits: Annotated[
+        Path | None, typer.Option(help="Folder of the kits; kits/ beside the file by default.")
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the parties.")] = 300.0,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what an earlier run has done.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train with the parties whose silos run, show progress, fetch the model.
+
+    A run that was cut short goes on where it was: what parties have answered is kept.
+    """
+    from fedcircuits.cli.coordinate import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, file, output, kits, wait, fresh)
+
+
+@app.command()
 def demo(seed: Seed = 0, json: Json = False) -> None:
     """Split built-in data three ways over four clients, learn, ask, compare; under a minute."""
     from fedcircuits.cli.demo import run

@@ -27,7 +27,7 @@ PLAIN: dict[str, type | tuple[type, ...]] = {
     "allow_missing": bool,
     "id_secret": str,
 }
-TABLES = ("clients", "kinds", "options")
+TABLES = ("clients", "kinds", "options", "coordinator")
 
 
 def run(out: Output, file: Path, output: Path | None, engine: str | None) -> None:
@@ -112,8 +112,14 @@ def _named(formulas: Any) -> Any:
     return formulas.rename(columns={"times measured": "ratio"}).itertuples()
 
 
-def read_federation(file: Path) -> dict[str, Any]:
-    """Keyword arguments of `federate` from a file, paths made relative to its folder."""
+def read_federation(file: Path, needs_data: bool = True) -> dict[str, Any]:
+    """Keyword arguments of `federate` from a file, paths made relative to its folder.
+
+    Args:
+        file: in TOML.
+        needs_data: whether every client must have a data file; the parties of a federation over
+            several machines have theirs, and None stands for it.
+    """
     try:
         told = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -144,12 +150,14 @@ def read_federation(file: Path) -> dict[str, Any]:
     answer["clients"], learners = {}, {}
     for name, entry in clients.items():
         entry = {"data": entry} if isinstance(entry, str) else entry
-        if not isinstance(entry, dict) or not isinstance(entry.get("data"), str):
+        if not isinstance(entry, dict) or not isinstance(
+            entry.get("data", None if needs_data else ""), str
+        ):
             raise FederationError(f"{file}: client {name!r} needs data = 'file.csv'")
         odd = sorted(set(entry) - {"data", "learner"})
         if odd:
             raise FederationError(f"{file}: client {name!r} has no setting {odd[0]!r}")
-        answer["clients"][name] = file.parent / entry["data"]
+        answer["clients"][name] = file.parent / entry["data"] if "data" in entry else None
         if "learner" in entry:
             learners[name] = str(entry["learner"])
     if learners:

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.serving.gate import Gate
+from fedcircuits.serving.notes import collected
 from fedcircuits.serving.page import POLICY, page
 from fedcircuits.serving.questions import Answer, Limits, Questions, TooMuchError
 
@@ -119,6 +120,11 @@ class Workers:
         self._slots = anyio.CapacityLimiter(limits.workers)
         self._threads = anyio.CapacityLimiter(math.inf)  # the slots are what is counted
 
+    @property
+    def busy(self) -> int:
+        """Slots that are taken."""
+        return int(self._slots.borrowed_tokens)
+
     async def run(self, work: Callable[[], Answer]) -> JSONResponse:
         """The answer, or status 503 where there is none in time."""
         slot = threading.Lock()  # whoever takes it answers for giving the slot back
@@ -143,7 +149,9 @@ class Workers:
         if not slot.acquire(blocking=False):
             return {}
         try:
-            return work()
+            with collected() as notes:
+                answer = work()
+            return {**answer, "notes": notes} if notes else answer
         finally:
             anyio.from_thread.run_sync(self._slots.release_on_behalf_of, slot)
 

@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.serving.notes import installed
 
 PATIENCE = 5  # seconds that requests have to finish once the service is told to stop
 CONNECTIONS = 256
@@ -84,7 +85,8 @@ def run(
         ssl_keyfile=key,
     )
     try:
-        _Server(config, started).run(sockets=[bound])
+        with installed():
+            _Server(config, started).run(sockets=[bound])
     except OSError as error:
         raise FedcircuitsError(f"cannot serve: {error}") from None
     finally:

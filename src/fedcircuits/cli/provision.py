@@ -1,0 +1,35 @@
+"""`fedcircuits provision`: start-up kits with certificates for the parties of a federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcircuits.cli.output import Output
+from fedcircuits.cli.parties import read_parties
+
+
+def run(out: Output, file: Path, kits: Path | None) -> None:
+    """Make kits for the parties that have none yet."""
+    from fedcircuits.engines.nvflare.kits import provision
+
+    federation = read_parties(file, kits)
+    had = {party for party in federation.parties if (federation.kits / party).exists()}
+    made = provision(federation.kits, federation.host, federation.port, federation.parties)
+    new = [party for party in federation.parties if party not in had]
+    for party in new:
+        out.say(f"{party}: hand {made.site(party)} to this party, over a way you trust")
+    for party in sorted(had):
+        out.say(f"{party}: has its kit already")
+    out.say(
+        f"coordinator: {made.server.parent} stays here; open port {federation.port} of "
+        f"{federation.host} to the parties"
+    )
+    out.result(
+        {
+            "kits": {party: str(made.site(party)) for party in federation.parties},
+            "new": new,
+            "coordinator": str(made.server.parent),
+            "host": federation.host,
+            "port": federation.port,
+        }
+    )

@@ -1,0 +1,416 @@
+"""`fedcircuits serve` as a team meets it: a real process on loopback, compared with the library."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import fedcircuits as fc
+from fedcircuits.cli.app import app
+
+pytestmark = pytest.mark.engine
+TOKEN = "a-token-of-the-team-0123456789"
+LIMITS = ("--max-body", 200_000, "--max-rows", 1000, "--max-samples", 500)
+
+
+@contextmanager
+def serving(
+    model: Path, *options: object, token: str | None = TOKEN
+) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
+    """A running service and what it said when it was up."""
+    command = [sys.executable, "-m", "fedcircuits", "serve", model, "--port", 0, "--json", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment |= {} if token is None else {"FEDCIRCUITS_TOKEN": token}
+    process = subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        yield (json.loads(line) if line else {}), process
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(7)
+    sex = rng.choice(["Male", "Female"], 400)
+    age = rng.normal(np.where(sex == "Male", 45.0, 35.0), 8.0)
+    return pd.DataFrame(
+        {
+            "age": np.where(rng.random(400) < 0.1, np.nan, age),
+            "sex": sex,
+            "visits": rng.poisson(np.where(sex == "Male", 1.0, 4.0)),
+            "member": rng.random(400) < 0.3,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def path(people: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("serve") / "people.fc"
+    fc.learn(people, learner="mixture", label="sex").save(file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> Any:
+    return fc.load(path)
+
+
+@pytest.fixture(scope="module")
+def service(path: Path) -> Iterator[httpx.Client]:
+    with serving(path, *LIMITS) as (told, process):
+        assert told, process.communicate(timeout=30)[1]
+        with httpx.Client(
+            base_url=told["url"], headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60
+        ) as client:
+            yield client
+
+
+def ask(service: httpx.Client, question: str, **body: Any) -> Any:
+    reply = service.post(f"/{question}", json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def refused(reply: httpx.Response, status: int) -> str:
+    assert reply.status_code == status, reply.text
+    told = reply.json()
+    assert set(told) == {"error", "type"}
+    return f"{told['type']}: {told['error']}"
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON has them: gaps are null."""
+    return json.loads(frame.to_json(orient="records", double_precision=15))
+
+
+# --- the same answers as the library --------------------------------------------------------------
+
+
+def test_log_densities_are_those_of_the_library(
+    service: httpx.Client, model: Any, people: pd.DataFrame
+) -> None:
+    rows = records(people.head(50))
+    expected = model.log_prob(pd.DataFrame(rows)).tolist()
+    assert ask(service, "log_prob", rows=rows)["log_prob"] == expected
+    # A name that is absent, or null, is missing: both are the marginal.
+    for row in ({"sex": "Male"}, {"sex": "Male", "age": None}):
+        found = ask(service, "log_prob", rows=[row])["log_prob"]
+        assert found == model.log_prob(pd.DataFrame([{"sex": "Male"}])).tolist()
+    nothing = ask(service, "log_prob", rows=[{}])["log_prob"]
+    assert nothing == model.log_prob(pd.DataFrame(index=[0])).tolist()
+
+
+def test_probabilities_are_those_of_the_library(
+    service: httpx.Client, model: Any, people: pd.DataFrame
+) -> None:
+    rows = records(people.head(30).drop(columns="sex"))
+    answer = ask(service, "predict_proba", rows=rows, target="sex")
+    expected = model.predict_proba(pd.DataFrame(rows), "sex")
+    assert answer["outcomes"] == list(expected.columns)
+    assert answer["probabilities"] == expected.to_numpy().tolist()
+
+
+def test_samples_and_completions_are_those_of_the_library(
+    service: httpx.Client, model: Any
+) -> None:
+    drawn = ask(service, "sample", n=5, seed=3)["rows"]
+    assert drawn == records(model.sample(5, seed=3))
+    given = {"sex": "Female", "visits": 2}
+    drawn = ask(service, "sample", n=5, given=given, seed=3)["rows"]
+    assert drawn == records(model.sample(5, given, seed=3))
+    assert all(row["sex"] == "Female" for row in drawn)
+    rows = [{"sex": "Male"}, {"age": 50.0}]
+    drawn = ask(service, "sample", n=2, rows=rows, seed=3)["rows"]
+    assert drawn == records(model.sample(2, pd.DataFrame(rows), seed=3))
+    completed = ask(service, "mpe", rows=rows)
+    expected = model.mpe(pd.DataFrame(rows))
+    assert completed["rows"] == records(expected)
+    assert completed["log_prob"] == expected.attrs["log_prob"]
+    assert completed["method"] == expected.attrs["method"]
+
+
+def test_moments_are_those_of_the_library(service: httpx.Client, model: Any) -> None:
+    assert ask(service, "moment", name="age")["values"] == [model.expectation("age")]
+    given = {"sex": "Male"}
+    second = ask(service, "moment", name="age", order=2, given=given)["values"]
+    assert second == [model.moment("age", 2, given)]
+    rows = [{"sex": "Male"}, {"visits": 5}]
+    spread = ask(service, "variance", name="age", rows=rows)["values"]
+    assert spread == model.variance("age", pd.DataFrame(rows)).tolist()
+    matrix = ask(service, "covariance", names=["age", "visits"], given=given)
+    assert matrix["names"] == ["age", "visits"]
+    expected = model.covariance(["age", "visits"], given).to_numpy()
+    assert matrix["covariance"] == expected.tolist()
+
+
+def test_marginals_are_those_of_the_library(service: httpx.Client, model: Any) -> None:
+    given = {"sex": "Male"}
+    found = ask(service, "marginals", given=given)["marginals"]
+    assert set(found) == {"age", "visits", "member"}
+    assert found["age"]["mean"] == model.expectation("age", given)
+    assert found["age"]["sd"] == model.variance("age", given) ** 0.5
+    proba = model.predict_proba(pd.DataFrame([given]), "member")
+    assert found["member"]["outcomes"] == [False, True]
+    assert found["member"]["probabilities"] == proba.to_numpy()[0].tolist()
+    assert list(ask(service, "marginals", names=["age"])["marginals"]) == ["age"]
+
+
+def test_the_schema_names_variables_and_outcomes(service: httpx.Client, model: Any) -> None:
+    told = service.get("/schema").json()
+    assert [v["name"] for v in told["variables"]] == list(model.schema.names)
+    by_name = {v["name"]: v for v in told["variables"]}
+    assert by_name["sex"]["outcomes"] == ["Female", "Male"]
+    assert by_name["age"]["kind"] == "continuous"
+    assert told["n_parameters"] == model.n_parameters
+
+
+def test_many_ask_at_once_and_each_gets_its_own_answer(
+    service: httpx.Client, model: Any, people: pd.DataFrame
+) -> None:
+    parts = [records(people.iloc[at : at + 10]) for at in range(0, 400, 10)]
+
+    def one(rows: list[dict[str, Any]]) -> Any:
+        return ask(service, "log_prob", rows=rows)["log_prob"]
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(one, parts))
+    assert answers == [model.log_prob(pd.DataFrame(rows)).tolist() for rows in parts]
+
+
+# --- who may ask ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN],
+)
+def test_a_wrong_token_gets_no_answer(service: httpx.Client, header: str) -> None:
+    # Before the body is looked at: what is sent here is no JSON.
+    reply = httpx.post(
+        f"{service.base_url}/log_prob", content=b"{", headers={"Authorization": header}
+    )
+    assert "Authorization: Bearer TOKEN" in refused(reply, 401)
+    assert reply.headers["www-authenticate"] == "Bearer"
+    for place in ("/schema", "/nowhere"):
+        reply = httpx.get(f"{service.base_url}{place}", headers={"Authorization": header})
+        assert reply.status_code == 401
+
+
+def test_health_and_page_need_no_token_and_load_nothing(service: httpx.Client) -> None:
+    assert httpx.get(f"{service.base_url}/health").json() == {"status": "ok"}
+    page = httpx.get(f"{service.base_url}/")
+    assert page.status_code == 200
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "script" not in page.text
+    assert "predict_proba" in page.text
+    # Nothing a browser would fetch, but the document beside the page.
+    assert set(re.findall(r"""(?:src|href)=["']([^"']*)""", page.text)) == {
+        "data:,",
+        "openapi.json",
+    }
+    assert "url(" not in page.text
+    assert "@import" not in page.text
+    for place in ("/docs", "/redoc"):
+        assert service.get(place).status_code == 404
+    told = httpx.get(f"{service.base_url}/openapi.json").json()
+    assert "/predict_proba" in told["paths"]
+    assert told["paths"]["/log_prob"]["post"]["security"] == [{"HTTPBearer": []}]
+    assert "security" not in told["paths"]["/health"]["get"]
+
+
+# --- what cannot be answered ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "body", "why"),
+    [
+        ("log_prob", {"rows": [{"sex": "Male"}, {"sex": "Robot"}]}, r"UnknownCategory.*'sex'.*1"),
+        ("log_prob", {"rows": [{"age": 1}, {"age": "old"}]}, r"Schema.*'age'.*'old'"),
+        ("log_prob", {"rows": [{"age": 1}, {"age": [1]}]}, r"row 1, variable 'age': expected a"),
+        ("log_prob", {"rows": []}, "rows: List should have at least 1 item"),
+        ("log_prob", {"rows": "people.csv"}, "rows: Input should be a valid list"),
+        ("log_prob", {}, "rows: Field required"),
+        ("log_prob", {"rows": [{}], "unknwon": "missing"}, "unknwon: Extra inputs"),
+        ("predict_proba", {"rows": [{}], "target": "wealth"}, "'wealth'"),
+        ("predict_proba", {"rows": [{}], "target": "age"}, "continuum"),
+        ("moment", {"name": "sex"}, "QueryError.*'sex'.*not numbers"),
+        ("moment", {"name": "age", "order": -1}, "order"),
+        ("sample", {"given": {"height": 3}}, "'height'"),
+        ("sample", {"given": {"age": 3}, "rows": [{}]}, "found both"),
+        ("sample", {"n": -1}, "n: .*greater than or equal to 0"),
+        ("marginals", {"names": ["sex"], "given": {"sex": "Male"}}, "'sex' is given"),
+        ("covariance", {"names": ["age", "age"]}, "different names"),
+    ],
+)
+def test_errors_name_what_is_wrong(
+    service: httpx.Client, question: str, body: dict[str, Any], why: str
+) -> None:
+    assert re.search(why, refused(service.post(f"/{question}", json=body), 422), re.DOTALL)
+
+
+def test_unseen_categories_are_missing_on_request_and_strange_columns_are_told(
+    service: httpx.Client, model: Any
+) -> None:
+    rows = [{"sex": "Robot", "age": 40.0, "height": 3}]
+    answer = ask(service, "log_prob", rows=rows, unknown="missing")
+    assert answer["log_prob"] == model.log_prob(pd.DataFrame([{"age": 40.0}])).tolist()
+    assert answer["ignored"] == ["height"]
+
+
+def test_a_warning_is_a_note_of_the_answer_it_belongs_to(service: httpx.Client) -> None:
+    def notes(visits: float) -> list[str]:
+        return list(ask(service, "log_prob", rows=[{"visits": visits}]).get("notes", []))
+
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(notes, [1.5, 2.0] * 20))
+    assert all("'visits': rounded 1 number(s)" in note for [note] in told[::2])
+    assert told[1::2] == [[]] * 20
+
+
+def test_what_is_no_request_is_no_crash(service: httpx.Client) -> None:
+    for content in (b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000):
+        reply = service.post("/log_prob", content=content)
+        assert reply.status_code in (400, 422), content[:10]
+        assert set(reply.json()) == {"error", "type"}
+    assert "Not Found" in refused(service.get("/rows"), 404)
+    assert "Method Not Allowed" in refused(service.get("/log_prob"), 405)
+    assert service.get("/health").json() == {"status": "ok"}
+
+
+def test_requests_beyond_a_limit_are_refused(service: httpx.Client) -> None:
+    reply = service.post("/log_prob", content=b" " * 200_001)
+    assert "at most 200000 bytes" in refused(reply, 413)
+    # Without a length that is told in advance.
+    reply = service.post("/log_prob", content=(b" " * 10_000 for _ in range(100)))
+    assert reply.status_code == 413
+    assert "at most 1000 rows" in refused(
+        service.post("/log_prob", json={"rows": [{}] * 1001}), 413
+    )
+    for body in ({"n": 501}, {"n": 2, "rows": [{}] * 251}, {"n": 10**30}):
+        assert "at most 500 samples" in refused(service.post("/sample", json=body), 413)
+    assert len(ask(service, "sample", n=500)["rows"]) == 500
+
+
+def test_an_answer_that_takes_too_long_is_given_up(path: Path) -> None:
+    with serving(path, "--max-seconds", 1e-4, "--workers", 1) as (told, _):
+        header = {"Authorization": f"Bearer {TOKEN}"}
+        for _ in range(5):  # slots that were given up come back, or the fifth would hang
+            reply = httpx.post(
+                f"{told['url']}/sample", json={"n": 10_000}, headers=header, timeout=20
+            )
+            assert reply.status_code in (408, 503)
+            assert "0.0001 s" in reply.json()["error"]
+        assert httpx.get(f"{told['url']}/health", timeout=20).status_code in (200, 408)
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_in_order(path: Path, number: signal.Signals) -> None:
+    with serving(path) as (told, process):
+        assert httpx.get(f"{told['url']}/health").status_code == 200
+        process.send_signal(number)
+        assert process.wait(timeout=15) == 0
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{told['url']}/health")
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_a_request_on_its_way_is_answered_before_the_end(path: Path) -> None:
+    with serving(path) as (told, process), ThreadPoolExecutor(1) as pool:
+        url, header = told["url"], {"Authorization": f"Bearer {TOKEN}"}
+        reply = pool.submit(
+            httpx.post, f"{url}/sample", json={"n": 10_000}, headers=header, timeout=60
+        )
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert len(reply.result().json()["rows"]) == 10_000
+        assert process.wait(timeout=15) == 0
+
+
+def test_a_token_is_made_where_none_is_given(path: Path) -> None:
+    with serving(path, token=None) as (told, _):
+        assert len(told["token"]) > 40
+        header = {"Authorization": f"Bearer {told['token']}"}
+        assert httpx.get(f"{told['url']}/schema", headers=header).status_code == 200
+    with serving(path) as (told, _):
+        assert "token" not in told
+        assert told["url"].startswith("http://127.0.0.1:")
+
+
+def test_a_token_from_a_file_and_https(path: Path, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "host.pem", tmp_path / "host.key"
+    made = subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+            "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key),
+            "-out", str(certificate),
+        ],
+        capture_output=True,
+        check=False,
+    )  # fmt: skip
+    if made.returncode != 0:
+        pytest.skip("no openssl to make a certificate with")
+    token = tmp_path / "token.txt"
+    token.write_text("another-token-of-the-team\n")
+    token.chmod(0o644)
+    options = ("--token-file", token, "--certificate", certificate, "--key", key)
+    with serving(path, *options, token=None) as (told, process):
+        assert told["url"].startswith("https://")
+        trusted = ssl.create_default_context(cafile=str(certificate))
+        header = {"Authorization": "Bearer another-token-of-the-team"}
+        reply = httpx.get(f"{told['url']}/schema", headers=header, verify=trusted)
+        assert reply.status_code == 200
+        process.terminate()
+        assert f"chmod 600 {token}" in process.communicate(timeout=15)[1].replace("\n", "")
+
+
+def run(*options: object, token: str = TOKEN) -> str:
+    """What a service that cannot start says."""
+    done = CliRunner().invoke(app, ["serve", *map(str, options)], env={"FEDCIRCUITS_TOKEN": token})
+    assert done.exit_code == 1, done.output
+    assert isinstance(done.exception, SystemExit)
+    return done.stderr
+
+
+def test_it_does_not_start_without_what_it_needs(path: Path, tmp_path: Path) -> None:
+    assert "cannot read" in run(tmp_path / "none.fc")
+    (tmp_path / "bad.fc").write_text("not a model, not a model")
+    assert "not a fedcircuits file" in run(tmp_path / "bad.fc")
+    assert "16 or more plain characters" in run(path, token="short")
+    assert "cannot read the token" in run(path, "--token-file", tmp_path / "none.txt")
+    assert "go together" in run(path, "--certificate", path)
+    assert "a limit is above 0" in run(path, "--max-rows", 0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "cannot listen at 127.0.0.1 port" in run(path, "--port", taken.getsockname()[1])
