@@ -22,7 +22,7 @@ from fedcircuits.engines import LocalEngine, Recorder
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.agreement import RULES
 from fedcircuits.federation.birth import Birth
-from fedcircuits.federation.leakage import recover_label
+from fedcircuits.federation.leakage import named_choices, recover_label
 from fedcircuits.member import client_of, learner_maker
 
 RUNS: list[tuple[str, dict[str, Any]]] = [
@@ -65,12 +65,12 @@ def main() -> None:
             lines.append(f"| {words} | - | - | {error} |")
             continue
         aligned = next(x for x in engine.messages if x.verb == "align" and x.client == OWNER)
-        told = m.Align.from_bytes(aligned.data)
-        labels = {int(n): int(truth[r]) for r, n in zip(told.rows, told.numbers, strict=True)}
-        server = recover_label([x.data for x in engine.messages if not x.to_client], labels)
-        other = recover_label(
-            [x.data for x in engine.messages if x.to_client and x.client == OTHER], labels
-        )
+        labels = truth[m.Align.from_bytes(aligned.data).rows]  # all rows are aligned at all clients
+        named = named_choices([x.data for x in engine.messages if x.to_client], labels.size)
+        read = [x.data for x in engine.messages if not x.to_client]
+        server = recover_label(read, labels, named)
+        read = [x.data for x in engine.messages if x.to_client and x.client == OTHER]
+        other = recover_label(read, labels, named)
         lines.append(
             f"| {words} | {server.accuracy:.3f} ({server.source or 'no hint'}) "
             f"| {other.accuracy:.3f} ({other.source or 'no hint'}) | |"

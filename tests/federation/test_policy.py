@@ -26,7 +26,9 @@ from fedcircuits.federation.guard import Guarded
 from fedcircuits.federation.policy import Policy, PolicyError
 from fedcircuits.member import client_of, learner_maker
 
-OPEN = Policy(label="told", min_rows=1, rows_by_id=True, rare_categories="told", errors="told")
+OPEN = Policy(
+    label="told", min_rows=1, rows_by_id=True, rounds=True, rare_categories="told", errors="told"
+)
 KINDS: dict[str, Any] = {LABEL: "categorical"}
 
 
@@ -70,6 +72,7 @@ def ready(policy: Policy, learner: str = "factorised", **more: Any) -> Guarded:
     [
         ("horizontal", {"agreement": "independent"}),
         ("horizontal", {"agreement": "product"}),
+        ("horizontal", {"agreement": "joint"}),
         ("vertical", {"agreement": "product"}),
         ("vertical", {"agreement": "latent", "n_clusters": 3, "n_classes": 3}),
         ("hybrid", {"agreement": "anchors", "n_clusters": 3, "n_anchors": 3}),
@@ -82,7 +85,7 @@ def test_an_open_policy_gives_the_same_model_bit_for_bit(
     for at, members in enumerate(
         (
             {name: _bare(name, frame) for name, frame in split(setting, table(n=160)).items()},
-            guarded(setting, OPEN),
+            guarded(setting, OPEN, "mixture"),
         )
     ):
         fed = fc.federate(id=ID, label=LABEL, engine=engine(members), min_rows=1, **options)
@@ -93,7 +96,7 @@ def test_an_open_policy_gives_the_same_model_bit_for_bit(
 
 def _bare(name: str, frame: pd.DataFrame) -> Client:
     kinds = {key: kind for key, kind in KINDS.items() if key in frame.columns}
-    return client_of(Birth(name, frame, "", {}, ID, kinds), learner_maker("factorised"))
+    return client_of(Birth(name, frame, "", {}, ID, kinds), learner_maker("mixture"))
 
 
 def test_every_request_of_a_client_has_an_entry_with_the_reply_it_gets() -> None:
@@ -126,6 +129,7 @@ def test_a_column_not_offered_is_in_no_message() -> None:
         ("start", m.AskStart(["size"], 2, False, 5)),
         ("centres", m.AskCentres("K", ["size"], np.zeros((1, 2)), False)),
         ("fit", m.Fit([{"job": "S0", "columns": ["size"], "group": None, "value": 0}], True)),
+        ("round", m.Round("J", ["size"], 0, False, {})),
         ("fit_classifier", m.FitClassifier(["size", LABEL], True)),
         ("query", m.Query("log_prob", ["S0"], ["size"], np.zeros((1, 1)), np.ones((1, 1), bool))),
     ],
@@ -216,6 +220,15 @@ def test_clusters_and_models_of_few_rows_are_refused() -> None:
             assert "rows behind a model below" in error_of(reply)
         else:
             assert m.Fitted.from_bytes(reply).rows == {"P": 156.0}
+
+
+def test_sums_by_cell_are_told_only_where_allowed() -> None:
+    members = guarded("horizontal", Policy(), "mixture")
+    with pytest.raises(FederationError, match="rounds is false in its policy"):
+        fc.federate(id=ID, engine=engine(members), agreement="joint")
+    stays = ready(Policy(rounds=True, placement="remote"), "mixture")
+    asked = m.Round("J", ["height"], 0, True, {})
+    assert "they stay here" in error_of(stays.handle("round", asked.to_bytes()))
 
 
 def test_a_table_of_few_rows_is_no_client() -> None:
@@ -356,13 +369,13 @@ def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(
         'columns = ["height", "bought"]\nlabel = "told"\nqueries = ["log_prob"]\n'
-        'rows_by_id = true\nplacement = "remote"\nmin_rows = 20\nmax_message_bytes = 1_000_000\n'
+        'rows_by_id = true\nrounds = true\nplacement = "remote"\nmin_rows = 20\nmax_message_bytes = 1_000_000\n'
         'requests = ["describe", "agree", "fit", "query"]\nrare_categories = "told"\n'
         'errors = "told"\n'
     )
     assert Policy.from_toml(path) == Policy(
         ("height", "bought"), "told", ("describe", "agree", "fit", "query"), ("log_prob",), True,
-        "remote", 20, 1_000_000, "told", "told",
+        True, "remote", 20, 1_000_000, "told", "told",
     )  # fmt: skip
     path.write_text("")
     assert Policy.from_toml(path) == Policy()
@@ -381,6 +394,7 @@ def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
         ('queries = ["rows"]', "queries are of 'log_prob', .* found 'rows'"),
         ('requests = ["rows"]', "requests are of 'describe', .* found 'rows'"),
         ("rows_by_id = 1", "rows_by_id is true or false, found 1"),
+        ('rounds = "no"', "rounds is true or false, found 'no'"),
         ("min_rows = ", "is not TOML"),
     ],
 )

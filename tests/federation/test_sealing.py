@@ -11,7 +11,7 @@ from fedcircuits.engines import LocalEngine, Recorder
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.guard import Guarded
 from fedcircuits.federation.policy import Policy
-from fedcircuits.federation.sealing import HEAD, Sealed, seal
+from fedcircuits.federation.sealing import HEAD, Sealed, Unsealed, seal
 
 POLICY = Policy(label="told", min_rows=1, errors="told")
 
@@ -34,7 +34,7 @@ def error_of(reply: bytes) -> str:
     return m.Failed.from_bytes(reply).error
 
 
-def greet(member: Guarded) -> tuple[bytes, int]:
+def greet(member: Unsealed) -> tuple[bytes, int]:
     _, nonce, number = HEAD.unpack(member.handle("hello", b""))
     return nonce, number
 
@@ -44,7 +44,7 @@ REQUEST = m.Describe(5).to_bytes()
 
 def test_a_replayed_message_is_refused_and_the_next_one_is_answered() -> None:
     inner = Counting()
-    member = Guarded(inner, POLICY, sealed=True)
+    member = Unsealed(inner)
     nonce, number = greet(member)
     first, second = (seal(nonce, number + at, REQUEST) for at in (1, 2))
     assert m.Description.from_bytes(member.handle("describe", first)).n_rows == 1
@@ -59,7 +59,7 @@ def test_a_replayed_message_is_refused_and_the_next_one_is_answered() -> None:
 
 def test_an_engine_may_try_the_last_message_again() -> None:
     inner = Counting()
-    member = Guarded(inner, POLICY, sealed=True)
+    member = Unsealed(inner)
     nonce, _ = greet(member)
     message = seal(nonce, 1, REQUEST)
     assert member.handle("describe", message) == member.handle("describe", message)
@@ -67,7 +67,7 @@ def test_an_engine_may_try_the_last_message_again() -> None:
 
 
 def test_a_message_of_another_run_is_refused() -> None:
-    old, new = (Guarded(Counting(), POLICY, sealed=True) for _ in range(2))
+    old, new = (Unsealed(Counting()) for _ in range(2))
     message = seal(greet(old)[0], 1, REQUEST)
     assert "another run" in error_of(new.handle("describe", message))
     assert "expected one that is sealed" in error_of(new.handle("describe", REQUEST))
@@ -75,14 +75,14 @@ def test_a_message_of_another_run_is_refused() -> None:
     assert m.Description.from_bytes(old.handle("describe", message)).n_rows == 1
 
 
-def members(sealed: bool) -> dict[str, Guarded]:
+def members() -> dict[str, Unsealed]:
     plain = local(split("vertical"))
-    return {name: Guarded(member, POLICY, sealed=sealed) for name, member in plain._clients.items()}
+    return {name: Unsealed(Guarded(member, POLICY)) for name, member in plain._clients.items()}
 
 
 def test_a_sealed_federation_gives_the_same_model_bit_for_bit(tmp_path: Path) -> None:
     saved = []
-    for at, engine in enumerate((LocalEngine(members(False)), Sealed(LocalEngine(members(True))))):
+    for at, engine in enumerate((local(split("vertical")), Sealed(LocalEngine(members())))):
         fed = fc.federate(
             id=ID, label=LABEL, engine=engine, agreement="counts", n_clusters=2, min_rows=1
         )
@@ -92,7 +92,7 @@ def test_a_sealed_federation_gives_the_same_model_bit_for_bit(tmp_path: Path) ->
 
 
 def test_every_recorded_message_is_refused_afterwards() -> None:
-    clients = members(True)
+    clients = members()
     recorder = Recorder(LocalEngine(clients))
     fc.federate(
         id=ID, label=LABEL, engine=Sealed(recorder), agreement="counts", n_clusters=2, min_rows=1
@@ -107,7 +107,7 @@ def test_every_recorded_message_is_refused_afterwards() -> None:
 
 
 def test_a_client_started_anew_and_a_new_coordinator_are_greeted() -> None:
-    clients: dict[str, Guarded] = {"a": Guarded(Counting(), POLICY, sealed=True)}
+    clients: dict[str, Unsealed] = {"a": Unsealed(Counting())}
 
     class Engine:
         def members(self) -> list[str]:
@@ -130,5 +130,5 @@ def test_a_client_started_anew_and_a_new_coordinator_are_greeted() -> None:
     first = Sealed(Engine())
     assert [calls(first), calls(first)] == [1, 2]
     assert calls(Sealed(Engine())) == 3  # a coordinator that was started again
-    clients["a"] = Guarded(Counting(), POLICY, sealed=True)
+    clients["a"] = Unsealed(Counting())
     assert calls(first) == 1  # a client that was started again

@@ -107,8 +107,9 @@ class FederatedCircuit(Composite):
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Clients with a part in the model."""
-        return tuple(sorted(set(self.owners) - {SERVER}))
+        """Clients with a part in the model; where they made one model together, all of them."""
+        made = set() if self.ingredients is None else {c for c, _, _ in self.ingredients.models}
+        return tuple(sorted((set(self.owners) | made) - {SERVER}))
 
     @property
     def psi(self) -> tuple[Placed, ...]:
@@ -198,6 +199,11 @@ class FederatedCircuit(Composite):
             return self._run("rebuild_grid=True").retrain(others)
         if self.setting != "horizontal":
             return self.without_parts({client: "left"})
+        if self.rule.name == "joint":
+            raise FederationError(
+                f"the model was made by all clients together: the rows of {client!r} are in every "
+                "number of it. Train the others again (rebuild_grid=True)"
+            )
         dropped = {**self.dropped, client: f"left; {self._stays(client)}"}
         rest = self.ingredients.without(client)
         facts = {**self._facts(), "dropped": dropped}

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation import messages as m
+from fedcircuits.federation.aligned_rows import AlignedRows
 from fedcircuits.federation.answering import Answering
 from fedcircuits.federation.calibration import fit_calibration, label_log_joint, log_loss
 from fedcircuits.federation.classifiers import KEY, train_classifier
@@ -34,6 +35,8 @@ from fedcircuits.federation.fitting import (
     labels,
 )
 from fedcircuits.federation.ids import check_distinct, digests, fingerprint
+from fedcircuits.federation.packing import pack_codes, unpack_codes
+from fedcircuits.federation.rounds import Session, rounds_of
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.schema import Kind, Schema, Table, Variable
 from fedcircuits.schema.grid import IntArray
@@ -43,12 +46,12 @@ VERBS: dict[str, type[m.Message]] = {
     "describe": m.Describe, "agree": m.Agree, "digests": m.AskDigests, "align": m.Align,
     "tell_label": m.AskLabel, "take_label": m.Label, "cluster": m.Cluster, "assign": m.Assign,
     "start": m.AskStart, "centres": m.AskCentres, "table_of": m.AskTable, "fit": m.Fit,
-    "ask": m.Ask, "share": m.Share, "use_rows": m.UseRows, "judge": m.Judge,
-    "calibrate": m.Calibrate,
-    "query": m.Query, "fit_classifier": m.FitClassifier,
+    "ask": m.Ask, "name_rows": m.NameRows, "share": m.Share, "use_rows": m.UseRows,
+    "judge": m.Judge, "calibrate": m.Calibrate,
+    "query": m.Query, "fit_classifier": m.FitClassifier, "round": m.Round,
 }  # fmt: skip
 # Requests that take long or draw numbers: their replies are kept, for as long as nothing changes.
-COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres")
+COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres", "round")
 CHANGING = ("agree", "align", "take_label", "cluster", "assign", "centres", "share", "use_rows")
 
 
@@ -87,12 +90,12 @@ class Client:
         self._label: str | None = None
         self._seed = 0
         self._table: Table | None = None
-        self._rows = np.zeros(0, dtype=np.int64)  # aligned rows of mine ...
-        self._numbers = np.zeros(0, dtype=np.int64)  # ... and their numbers in the federation
+        self._aligned = AlignedRows(name)
         self._groups: dict[str, IntArray] = {}  # cluster or latent class of every row, by job
         self._shares: dict[str, SoftGroups] = {}  # the same where rows belong to several
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[str, Density] = {}
+        self._sessions: dict[str, Session] = {}  # rounds of sums under way, by job
         self._told: dict[str, str] = {}  # the last request of every kind that changes me
         self._done: dict[str, tuple[str, bytes]] = {}  # last reply of every costly kind
 
@@ -149,27 +152,30 @@ class Client:
         return m.Digests(digests(self._ids, request.salt, self._secret, self.name))
 
     def _align(self, request: m.Align) -> m.Ready:
-        self._rows = request.rows.astype(np.int64)
-        self._numbers = request.numbers.astype(np.int64)
+        self._aligned.set(request.rows)
+        return m.Ready(len(self._have()), [])
+
+    def _name_rows(self, request: m.NameRows) -> m.Ready:
+        self._aligned.name(request.name, request.choice)
         return m.Ready(len(self._have()), [])
 
     def _tell_label(self, request: m.AskLabel) -> m.Label:
         del request
         codes, known = labels(self._have(), self._label, self.name)
-        told = known[self._rows]
         variable = self._have().schema[self._label or ""]
-        mine = codes[self._rows[told]].astype(np.int32)
-        return m.Label(self._numbers[told], mine, list(variable.categories), variable.kind)
+        n_codes = len(variable.categories)
+        told = np.where(known, codes, n_codes)[self._aligned.rows]
+        return m.Label(pack_codes(told, n_codes + 1), list(variable.categories), variable.kind)
 
     def _take_label(self, request: m.Label) -> m.Ready:
         """Add the shared label to my table: known for aligned rows, missing for the others."""
         table = self._have()
         assert self._label is not None
-        position = self._positions(request.numbers)
-        mine = position >= 0
+        codes = request.unpacked(self._aligned.rows.size, self.name)
+        told = codes < len(request.categories)
+        rows = self._aligned.rows[told]
         values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
-        rows = self._rows[position[mine]]
-        values[rows], observed[rows] = request.codes[mine], True
+        values[rows], observed[rows] = codes[told], True
         label = Variable(
             self._label,
             cast(Kind, request.kind),
@@ -206,16 +212,8 @@ class Client:
             )
         self._groups[request.job] = index
         rows = np.bincount(index, minlength=stratum_of.size).astype(float)
-        told = request.tell_rows
-        numbers = self._numbers if told else np.zeros(0, dtype=np.int64)
-        indices = index[self._rows] if told else np.zeros(0, dtype=np.int64)
-        small = np.uint8 if stratum_of.size <= 256 else np.uint16
-        return m.Clustered(
-            rows,
-            _unnamed(stratum_of),
-            numbers.astype(np.int32),
-            indices.astype(small).view(np.uint8),
-        )
+        told = index[self._aligned.rows] if request.tell_rows else index[:0]
+        return m.Clustered(rows, _unnamed(stratum_of), pack_codes(told, stratum_of.size))
 
     def _assign(self, request: m.Assign) -> m.Ready:
         """Latent classes: told for aligned rows, mapped through r(l | k) for the others."""
@@ -224,9 +222,8 @@ class Client:
         if source is not None and request.table.size:
             rng = named_rng(self._seed, self.name, request.job)
             classes = drawn_classes(request.table, source, rng)
-        position = self._positions(request.numbers)
-        mine = position >= 0
-        classes[self._rows[position[mine]]] = request.classes[mine]
+        rows = self._aligned.chosen(request.choice)
+        classes[rows] = unpack_codes(request.classes, rows.size, request.table.shape[1])
         self._groups[request.job] = classes
         counts = np.bincount(classes[classes >= 0], minlength=request.table.shape[1])
         return m.Ready(len(classes), [float(c) for c in counts])
@@ -295,53 +292,65 @@ class Client:
         tells = getattr(self._make_learner(CLASS), "label", None) == CLASS
         return fit_job(job, table, label, groups, self._learn, rng, tells_classes=tells)
 
+    def _round(self, request: m.Round) -> m.RoundDone:
+        """One round of learning by sums: all clients take the same step."""
+        start = time.process_time()
+        job, table = request.job, self._have().columns(request.columns)
+        if request.number == 0:
+            label = self._label if self._label in request.columns else None
+            rng = named_rng(self._seed, "rounds", job)  # no name of mine: all draw alike
+            learner = self._make_learner(label)
+            self._sessions[job] = Session(rounds_of(learner, table, rng, self.name))
+        session = self._sessions.get(job)
+        if session is None or session.number != request.number:
+            raise FedcircuitsError(f"client {self.name!r} is not at round {request.number}")
+        with threadpool_limits(1):
+            told = session.begin() if request.number == 0 else session.go_on(request.sums)
+        nothing = np.zeros(0, dtype=np.uint8)
+        seconds = np.array([time.process_time() - start])
+        if session.model is None:
+            return m.RoundDone(False, 0.0, 0, seconds, told, nothing)
+        model = session.model
+        self._models[job] = model
+        del self._sessions[job]
+        sent = m.encoded(model) if request.send else nothing
+        return m.RoundDone(True, float(len(table)), model.n_parameters, seconds, {}, sent)
+
     def _use_rows(self, request: m.UseRows) -> m.Ready:
         """Leave rows out of the fits that follow: validation rows, or a trial on few rows."""
         self._use = None
-        if request.share < 1 or request.numbers.size < self._numbers.size:
+        if request.share < 1 or request.choice.size:
             rng = named_rng(self._seed, self.name, "use rows")
             use = rng.random(len(self._have())) < request.share
-            use[self._rows] = np.isin(self._numbers, request.numbers)
+            use[self._aligned.rows] = False
+            use[self._aligned.chosen(request.choice)] = True
             self._use = use
         return m.Ready(len(self._have()), [])
 
     def _share(self, request: m.Share) -> m.Ready:
         """Responsibilities of aligned rows, for a round of EM."""
-        at = self._positions(request.numbers)
-        mine = at >= 0
-        # A row that is not aligned stays in the class it was mapped to.
         mapped = self._groups.get("K/L", np.full(len(self._have()), -1, dtype=np.int64))
-        rest = np.setdiff1d(np.flatnonzero(mapped >= 0), self._rows)
-        self._shares[request.job] = SoftGroups(
-            np.concatenate([self._rows[at[mine]], rest]),
-            np.concatenate([request.classes[mine].astype(np.int64), mapped[rest]]),
-            np.concatenate([request.weights[mine].astype(float), np.ones(rest.size)]),
-        )
+        self._shares[request.job] = self._aligned.shared_out(request, mapped)
         return m.Ready(len(self._have()), [])
 
     def _judge(self, request: m.Judge) -> m.Judged:
         """How well the label is told; the label stays here."""
-        codes, known = self._labels_of(request.numbers)
+        codes, known = self._labels_of(request.rows)
         return m.Judged(log_loss(request.log_joint[known], codes[known]), int(known.sum()))
 
     def _calibrate(self, request: m.Calibrate) -> m.Calibrated:
         """Weights of the evidence, fitted where the label is."""
-        codes, known = self._labels_of(request.numbers)
+        codes, known = self._labels_of(request.rows)
         found = fit_calibration(request.log_probs[known], codes[known], request.log_prior)
         if found is None:
             return m.Calibrated(np.zeros(0), np.zeros(0), 0.0)
         return m.Calibrated(found.weights, found.bias, found.gain)
 
-    def _labels_of(self, numbers: IntArray) -> tuple[IntArray, BoolArray]:
-        """Label codes of aligned rows, and whether they are known."""
-        at = self._positions(numbers)
+    def _labels_of(self, name: str) -> tuple[IntArray, BoolArray]:
+        """Label codes of named rows, and whether they are known."""
+        rows = self._aligned.named(name)
         codes, known = labels(self._have(), self._label, self.name)
-        rows = self._rows[np.maximum(at, 0)]
-        return codes[rows], (at >= 0) & known[rows]
-
-    def _positions(self, numbers: IntArray) -> IntArray:
-        """Where aligned rows are among mine, -1 for those I do not hold."""
-        return np.asarray(pd.Index(self._numbers).get_indexer(pd.Index(numbers)))
+        return codes[rows], known[rows]
 
     def _learn(self, table: Table, label: str | None, rng: np.random.Generator) -> Density:
         learner = self._make_learner(label)
@@ -352,10 +361,12 @@ class Client:
     def _ask(self, request: m.Ask) -> m.Answer:
         """Log-likelihoods of aligned rows, for weights and validation during training."""
         model = self._models[request.model]
-        position = self._positions(request.numbers)
-        if (position < 0).any():
-            raise FedcircuitsError(f"client {self.name!r} does not hold every row asked for")
-        rows = self._have().columns(list(model.schema.names)).rows(self._rows[position])
+        named = self._aligned.named(request.rows)
+        if named.size != request.n_rows:
+            raise FedcircuitsError(
+                f"client {self.name!r} holds {named.size} of the {request.n_rows} rows asked for"
+            )
+        rows = self._have().columns(list(model.schema.names)).rows(named)
         table = replace(rows, schema=model.schema)
         if request.what == "log_prob":
             return m.Answer(model.log_prob_table(table))

@@ -124,6 +124,16 @@ def _leaves(keep: bool, policy: Policy) -> str | None:
     return None
 
 
+def _round(request: m.Round, policy: Policy, _: str | None) -> Asked:
+    fault = _leaves(not request.send, policy)
+    if not policy.rounds:
+        fault = (
+            "sums over its rows, cell by cell and however few rows a cell has; rounds is false in "
+            "its policy: choose a rule that does without, such as agreement='product'"
+        )
+    return Asked(tuple(request.columns), fault)
+
+
 def _query(request: m.Query, policy: Policy, label: str | None) -> Asked:
     names = (*request.columns, *request.keep, *request.given, request.target)
     columns = tuple(dict.fromkeys(name for name in names if name))
@@ -175,6 +185,9 @@ ENTRIES: dict[str, Entry] = {
         m.JointTable, groups=lambda reply: iter([("rows of a cell", reply.counts.ravel())])
     ),
     "fit": Entry(m.Fitted, _fit, _fitted),
+    "round": Entry(
+        m.RoundDone, _round, lambda reply: iter([("rows behind a model", [reply.rows])])
+    ),
     "ask": Entry(m.Answer),
     "share": Entry(m.Ready),
     "use_rows": Entry(m.Ready),

@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from fedcircuits.errors import StorageError
 from fedcircuits.federation import messages as m
+from fedcircuits.federation.audit import SERVER, AuditLog, Handler
 from fedcircuits.federation.client import VERBS
 from fedcircuits.federation.disclosure import ENTRIES, smallest
 from fedcircuits.federation.policy import Policy, PolicyError
-from fedcircuits.federation.sealing import HEAD, HELLO, STALE, Seal
 
-SERVER = "server"
 _log = logging.getLogger(__name__)
-
-
-class Handler(Protocol):
-    """A client as an engine knows it."""
-
-    @property
-    def name(self) -> str:
-        """The same everywhere."""
-        ...
-
-    def handle(self, verb: str, payload: bytes) -> bytes:
-        """Answer one message."""
-        ...
-
-
-@dataclass(frozen=True)
-class AuditLog:
-    """One line of JSON for each message: when, which, how large, allowed or not and why.
-
-    Attributes:
-        path: of the file, which is added to; None for none.
-        client: whose log it is.
-    """
-
-    path: Path | None
-    client: str
-
-    def write(self, verb: str, n_bytes: int, sender: str, refusal: str | None) -> None:
-        """Add a line; a refusal also goes to Python's logging."""
-        if refusal is not None:
-            _log.warning("client %r refused %r from %r: %s", self.client, verb, sender, refusal)
-        if self.path is None:
-            return
-        line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "client": self.client,
-            "sender": sender,
-            "verb": verb,
-            "bytes": n_bytes,
-            "allowed": refusal is None,
-            "reason": refusal,
-        }
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-        except OSError as error:
-            raise PolicyError(f"its audit file cannot be written: {error.strerror}") from None
 
 
 class Guarded:
@@ -75,7 +23,6 @@ class Guarded:
         client: made of a table that went through `Policy.apply`.
         policy: of the owner of the data.
         audit: file that every message is noted in; an unwritable one stops all answers.
-        sealed: whether messages must carry nonce and number (`Sealed` at the other end).
         coordinator: the only sender that is answered.
     """
 
@@ -85,14 +32,12 @@ class Guarded:
         policy: Policy,
         *,
         audit: Path | None = None,
-        sealed: bool = False,
         coordinator: str = SERVER,
     ) -> None:
         self.name = client.name
         self._client = client
         self._policy = policy
         self._audit = AuditLog(audit, client.name)
-        self._seal = Seal() if sealed else None
         self._coordinator = coordinator
         self._label: str | None = None
         self._is_own = False  # whether the label is a column of this client
@@ -106,48 +51,23 @@ class Guarded:
             try:
                 return self._handle(verb, payload, sender)
             except PolicyError as error:
-                return self._refuse(verb, len(payload), sender, str(error))
-
-    def _refuse(self, verb: str, n_bytes: int, sender: str, why: str) -> bytes:
-        stale = f"{STALE}: " if why.startswith(STALE) else ""
-        text = f"PolicyError: {stale}client {self.name!r} refuses {verb[:40]!r}: "
-        text += why.removeprefix(stale)
-        try:
-            self._audit.write(verb[:40], n_bytes, sender, why)
-        except PolicyError as error:
-            text += f" ({error})"
-        return m.Failed(text).to_bytes()
+                return self._audit.refuse(verb, len(payload), sender, str(error))
 
     def _handle(self, verb: str, data: bytes, sender: str) -> bytes:
         largest = self._policy.max_message_bytes
-        if len(data) > largest + (HEAD.size if self._seal else 0):  # before a byte is decoded
+        if len(data) > largest:  # before a byte is decoded
             raise PolicyError(
                 f"a message of {len(data)} bytes; the largest is {largest} "
                 "(max_message_bytes in its policy)"
             )
         if sender != self._coordinator:
             raise PolicyError(f"{sender!r} asks; only {self._coordinator!r} is answered")
-        if self._seal is None:
-            return self._answer(verb, data, sender)
-        if verb == HELLO:
-            self._audit.write(verb, len(data), sender, None)
-            return self._seal.hello()
-        payload, reply = self._seal.open(verb, data)
-        if reply is None:
-            try:
-                reply = self._answer(verb, payload, sender)
-            except PolicyError as error:
-                reply = self._refuse(verb, len(payload), sender, str(error))
-            self._seal.replied(reply)
-        return reply
-
-    def _answer(self, verb: str, payload: bytes, sender: str) -> bytes:
-        request = self._checked_request(verb, payload)
-        answer = self._checked_reply(verb, self._client.handle(verb, payload))
+        request = self._checked_request(verb, data)
+        answer = self._checked_reply(verb, self._client.handle(verb, data))
         if isinstance(request, m.Agree):
             self._label = request.label
             self._is_own = request.label in {variable["name"] for variable in request.schema}
-        self._audit.write(verb, len(payload), sender, None)
+        self._audit.write(verb, len(data), sender, None)
         return answer
 
     def _checked_request(self, verb: str, payload: bytes) -> m.Message:

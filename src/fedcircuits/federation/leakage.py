@@ -1,6 +1,6 @@
 """How well the label can be told from what a party receives: a measurement, not a promise.
 
-Every array of a message that has one entry for each of some aligned rows is taken as a hint. From
+Every part of a message that has one entry for each of some aligned rows is taken as a hint. From
 indices the best renaming to labels is made; from numbers a shallow tree, judged on rows it was not
 grown on. What is reported is the accuracy of the best hint, beside that of always saying the
 majority.
@@ -8,16 +8,22 @@ majority.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcircuits import encoding
+from fedcircuits.errors import StorageError
+from fedcircuits.federation.packing import unpack_choice, unpack_codes
 from fedcircuits.schema.grid import FloatArray, IntArray
 
 MOST_INDICES = 512
 DEPTH = 4
+LEAST_ROWS = 20
+BoolArray = NDArray[np.bool_]
+Hint = tuple[str, FloatArray | IntArray, IntArray]  # field, entries, positions of their rows
 
 
 @dataclass(frozen=True)
@@ -35,30 +41,75 @@ class Leak:
     source: str
 
 
-def recover_label(messages: Iterable[bytes], labels: Mapping[int, int]) -> Leak:
+def recover_label(
+    messages: Iterable[bytes], labels: IntArray, choices: Sequence[BoolArray] = ()
+) -> Leak:
     """The best hint in some messages.
 
     Args:
         messages: as they travelled.
-        labels: true label code of each aligned row, by its number in the federation.
+        labels: (m,) true label code of each aligned row, in the order of the federation.
+        choices: (m,) which aligned rows other messages gave a name to (`named_choices`).
     """
-    codes = np.array(list(labels.values()), dtype=np.int64)
-    majority = float(np.bincount(codes).max() / codes.size)
+    majority = float(np.bincount(labels).max() / labels.size)
     best = Leak(majority, majority, "")
     for data in messages:
         record = encoding.unpack(data)
-        numbers = record.arrays.get("numbers")
-        if numbers is None or not numbers.size:
-            continue
-        known = np.array([int(n) in labels for n in numbers])
-        truth = np.array([labels[int(n)] for n, k in zip(numbers, known, strict=True) if k])
-        for name, array in record.arrays.items():
-            if name == "numbers" or len(array) != len(numbers) or truth.size < 20:
+        for field, entries, rows in _hints(record, labels.size, choices):
+            if rows.size < LEAST_ROWS:
                 continue
-            found = _accuracy(array[known], truth)
+            found = _accuracy(entries, labels[rows])
             if found > best.accuracy:
-                best = Leak(found, majority, f"{record.kind}.{name}")
+                best = Leak(found, majority, f"{record.kind}.{field}")
     return best
+
+
+def named_choices(messages: Iterable[bytes], n_rows: int) -> list[BoolArray]:
+    """(m,) masks of the aligned rows that `NameRows` messages to a client with m of them mean."""
+    records = [encoding.unpack(data) for data in messages]
+    return [
+        unpack_choice(record.arrays["choice"], n_rows)
+        for record in records
+        if record.kind == "NameRows"
+    ]
+
+
+def _hints(record: encoding.Record, n: int, choices: Sequence[BoolArray]) -> Iterator[Hint]:
+    """Fields with one entry a row: packed ones by kind of message, others by their length."""
+    arrays, every = record.arrays, np.arange(n)
+    packed: dict[str, tuple[str, int]] = {}
+    if record.kind == "Clustered":
+        packed["indices"] = ("", arrays["rows"].size)
+    elif record.kind == "Label":
+        packed["codes"] = ("", len(record.header["categories"]) + 1)
+    elif record.kind == "Assign":
+        packed["classes"] = ("choice", arrays["table"].shape[1])
+    elif record.kind == "Share":
+        packed["per_row"] = ("choice", record.header["n_classes"] + 1)
+        yield from _responsibilities(record, n)
+    for field, (choice, n_codes) in packed.items():
+        rows = every[unpack_choice(arrays[choice], n)] if choice else every
+        try:
+            yield field, unpack_codes(arrays[field], rows.size, n_codes), rows
+        except StorageError:
+            continue  # it is about other rows
+    for field, array in arrays.items():
+        if field in packed or array.dtype == np.uint8:
+            continue
+        for chosen in [np.ones(n, dtype=bool), *choices]:
+            if array.shape[:1] == (int(chosen.sum()),):
+                yield field, array, every[chosen]
+
+
+def _responsibilities(record: encoding.Record, n: int) -> Iterator[Hint]:
+    """The likeliest class of each row in a message about rows that are in several."""
+    arrays, n_classes = record.arrays, record.header["n_classes"]
+    rows = np.flatnonzero(unpack_choice(arrays["choice"], n))
+    per_row = unpack_codes(arrays["per_row"], rows.size, n_classes + 1)
+    classes = unpack_codes(arrays["classes"], int(per_row.sum()), n_classes)
+    share = np.zeros((rows.size, n_classes))
+    share[np.repeat(np.arange(rows.size), per_row), classes] = arrays["weights"]
+    yield "weights", share, rows
 
 
 def _accuracy(hint: FloatArray | IntArray, truth: IntArray) -> float:

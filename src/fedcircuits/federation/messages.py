@@ -1,7 +1,8 @@
 """Every record on the wire: typed, versioned, encoded once (`fedcircuits.encoding`).
 
 A message is a frozen dataclass whose fields are JSON values, arrays, or mappings from names to
-arrays. The server's requests and the clients' replies are all here; nothing else is ever sent.
+arrays. The server's requests and the clients' replies are all here (questions to models in
+`questions.py`); nothing else is ever sent.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from fedcircuits.errors import ClientError, StorageError
 from fedcircuits.federation.message import Array as Array
 from fedcircuits.federation.message import Arrays as Arrays
 from fedcircuits.federation.message import Message as Message
 from fedcircuits.federation.message import encoded as encoded
 from fedcircuits.federation.message import model_array as model_array
+from fedcircuits.federation.packing import unpack_codes
+from fedcircuits.federation.questions import Answer as Answer
+from fedcircuits.federation.questions import Answers as Answers
+from fedcircuits.federation.questions import Ask as Ask
+from fedcircuits.federation.questions import Query as Query
+from fedcircuits.schema.grid import IntArray
 
 
 @dataclass(frozen=True)
@@ -76,10 +84,20 @@ class Digests(Message):
 
 @dataclass(frozen=True)
 class Align(Message):
-    """Server: these rows of yours (m,) are rows `numbers` (m,) of the federation."""
+    """Server: these rows of yours (m,) others hold too; from now on they are known by this order.
+
+    The order is one of the whole federation, so what is said about aligned rows names none.
+    """
 
     rows: Array
-    numbers: Array
+
+
+@dataclass(frozen=True)
+class NameRows(Message):
+    """Server: a name for some of your aligned rows (one bit a row; no byte for all of them)."""
+
+    name: str
+    choice: Array
 
 
 @dataclass(frozen=True)
@@ -89,12 +107,21 @@ class AskLabel(Message):
 
 @dataclass(frozen=True)
 class Label(Message):
-    """The label codes (m,) of rows `numbers` (m,), from its owner or on to the others."""
+    """The label codes of aligned rows, from its owner or on to the others.
 
-    numbers: Array
+    `codes` is packed; the code after the last category is "not known".
+    """
+
     codes: Array
     categories: list[Any]
     kind: str
+
+    def unpacked(self, n_rows: int, client: str) -> IntArray:
+        """(n,) the codes of a client's aligned rows."""
+        try:
+            return unpack_codes(self.codes, n_rows, len(self.categories) + 1)
+        except StorageError as error:
+            raise ClientError(client, f"labels that cannot be read: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -110,30 +137,32 @@ class Cluster(Message):
 
 @dataclass(frozen=True)
 class Clustered(Message):
-    """Client: rows and stratum (label class, unnamed) of each cluster, indices of aligned rows."""
+    """Client: rows and stratum (label class, unnamed) of each cluster, indices of aligned rows.
+
+    `indices` is packed, in the order of the aligned rows.
+    """
 
     rows: Array
     strata: Array
-    numbers: Array
     indices: Array
 
     def fault(self, request: Message) -> str | None:
-        """One stratum a cluster, one index a row."""
+        """One stratum a cluster."""
         del request
-        width = 1 if self.rows.size <= 256 else 2
         if self.strata.shape != self.rows.shape:
             return f"{self.strata.size} strata of {self.rows.size} clusters"
-        if self.indices.size != width * self.numbers.size:
-            return f"{self.indices.size // width} indices of {self.numbers.size} rows"
         return None
 
 
 @dataclass(frozen=True)
 class Assign(Message):
-    """Server: the latent class of aligned rows, and r(l | k) for the rest."""
+    """Server: the latent class of chosen aligned rows (packed), and r(l | k) (K, R) for the rest.
+
+    The table has no row where every row is told.
+    """
 
     job: str
-    numbers: Array
+    choice: Array
     classes: Array
     table: Array
 
@@ -202,27 +231,33 @@ class JointTable(Message):
 
 @dataclass(frozen=True)
 class Share(Message):
-    """Server: how much of aligned rows `numbers` belongs to `classes`, for rounds of EM."""
+    """Server: how much of chosen aligned rows belongs to which classes, for rounds of EM.
+
+    `per_row` (packed) says how many classes a row belongs to, `classes` (packed) which ones, row
+    after row, and `weights` how much of the row is in each.
+    """
 
     job: str
-    numbers: Array
+    choice: Array
+    n_classes: int
+    per_row: Array
     classes: Array
     weights: Array
 
 
 @dataclass(frozen=True)
 class UseRows(Message):
-    """Server: fit on these aligned rows and on a share of your others, until told otherwise."""
+    """Server: fit on chosen aligned rows and on a share of your others, until told otherwise."""
 
-    numbers: Array
+    choice: Array
     share: float
 
 
 @dataclass(frozen=True)
 class Judge(Message):
-    """Server, to the label's owner: (n, Y) log p(x, y) of aligned rows; how well is y told?"""
+    """Server, to the label's owner: (n, Y) log p(x, y) of named rows; how well is y told?"""
 
-    numbers: Array
+    rows: str
     log_joint: Array
 
 
@@ -236,9 +271,9 @@ class Judged(Message):
 
 @dataclass(frozen=True)
 class Calibrate(Message):
-    """Server, to the label's owner: (n, S, Y) log p(x_S | y) of aligned rows, and log q(y)."""
+    """Server, to the label's owner: (n, S, Y) log p(x_S | y) of named rows, and log q(y)."""
 
-    numbers: Array
+    rows: str
     log_probs: Array
     log_prior: Array
 
@@ -284,6 +319,44 @@ class Fitted(Message):
 
 
 @dataclass(frozen=True)
+class Round(Message):
+    """Server: what all clients sent in the round before, summed; nothing in the first one.
+
+    `send` asks for the model when it is made: all clients hold the same, one is enough.
+    """
+
+    job: str
+    columns: list[str]
+    number: int
+    send: bool
+    sums: Arrays
+
+
+@dataclass(frozen=True)
+class RoundDone(Message):
+    """Client: what my rows add to the next sum; in the end the model instead.
+
+    `rows` and `parameters` are of the model, 0 before it is made.
+    """
+
+    made: bool
+    rows: float
+    parameters: int
+    seconds: Array
+    sums: Arrays
+    model: Array
+
+    def fault(self, request: Message) -> str | None:
+        """Sums or a model, and the model where it was asked for."""
+        assert isinstance(request, Round)
+        if self.made and (self.sums or bool(self.model.size) is not request.send):
+            return "sums together with a model, or a model that was not asked for"
+        if not self.made and not self.sums:
+            return "neither sums nor a model"
+        return None
+
+
+@dataclass(frozen=True)
 class FitClassifier(Message):
     """Server: fit your classifier of the label to these columns, the label among them."""
 
@@ -301,79 +374,6 @@ class ClassifierFitted(Message):
     seconds: Array
     stays: bool
     model: Array
-
-
-@dataclass(frozen=True)
-class Ask(Message):
-    """Server: evaluate a model that stayed with you, on rows sent along or on aligned rows."""
-
-    model: str
-    what: str
-    order: int
-    values: Array
-    observed: Array
-    numbers: Array
-    seed: int
-
-
-@dataclass(frozen=True)
-class Answer(Message):
-    """Client: a vector or matrix, one row for each row asked."""
-
-    values: Array
-
-    def fault(self, request: Message) -> str | None:
-        """One entry a row."""
-        assert isinstance(request, Ask)
-        n = request.numbers.size or len(request.values)
-        if request.what != "covariance" and self.values.shape[:1] != (n,):
-            return f"an answer of shape {self.values.shape} for {n} rows"
-        return None
-
-
-@dataclass(frozen=True)
-class Query(Message):
-    """Server: a question to models that stayed with you.
-
-    Cells of the rows are sent along (`values`, `observed` over `columns`) and, where there are
-    digests of ids, filled up from your own table, all but the hidden columns. A restricted model is
-    over `keep`, given the values of `given`. `rows` says which rows are for which model.
-    """
-
-    what: str
-    models: list[str]
-    columns: list[str]
-    values: Array
-    observed: Array
-    order: int = 0
-    target: str = ""
-    seed: int = 0
-    restricted: bool = False
-    keep: list[str] = field(default_factory=list)
-    given: list[str] = field(default_factory=list)
-    given_values: Array = field(default_factory=lambda: np.zeros(0))
-    salt: str = ""
-    hidden: list[str] = field(default_factory=list)
-    digests: Array = field(default_factory=lambda: np.zeros((0, 12), dtype=np.uint8))
-    rows: Arrays = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Answers(Message):
-    """Client: a vector or matrix for each model asked."""
-
-    values: Arrays
-
-    def fault(self, request: Message) -> str | None:
-        """One array a model, one entry a row."""
-        assert isinstance(request, Query)
-        if sorted(self.values) != sorted(set(request.models)):
-            return f"answers of {sorted(self.values)} where {sorted(request.models)} were asked"
-        for key, array in self.values.items():
-            n = len(request.rows.get(key, request.values))
-            if array.dtype != np.float64 or (request.what != "covariance" and len(array) != n):
-                return f"an answer of shape {array.shape} and {array.dtype} for {n} rows"
-        return None
 
 
 @dataclass(frozen=True)

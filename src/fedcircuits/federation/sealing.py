@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 import struct
+import threading
 from collections.abc import Mapping
 
 from fedcircuits.errors import StorageError
 from fedcircuits.federation import messages as m
-from fedcircuits.federation.policy import PolicyError
+from fedcircuits.federation.audit import SERVER, AuditLog, Handler
 from fedcircuits.federation.transport import Transport
 
 HELLO = "hello"
@@ -30,43 +31,53 @@ def seal(nonce: bytes, number: int, payload: bytes) -> bytes:
     return HEAD.pack(MAGIC, nonce, number) + payload
 
 
-class Seal:
-    """The client's side: what has been seen, and whether a message is new."""
+class Unsealed:
+    """The client's side: lets a message through once.
 
-    def __init__(self) -> None:
+    Args:
+        client: or its guard, or whatever answers bytes with bytes.
+        audit: where refusals are noted.
+    """
+
+    def __init__(self, client: Handler, audit: AuditLog | None = None) -> None:
+        self.name = client.name
+        self._client = client
+        self._audit = audit or AuditLog(None, client.name)
         self._nonce = secrets.token_bytes(16)
         self._number = 0
         self._last = b""  # digest of the last message ...
         self._reply = b""  # ... and what it was answered
+        self._lock = threading.Lock()
 
-    def hello(self) -> bytes:
-        """Nonce and last number; saying hello twice changes nothing."""
-        return HEAD.pack(MAGIC, self._nonce, self._number)
+    def handle(self, verb: str, payload: bytes) -> bytes:
+        """Answer one message, or say why not."""
+        with self._lock:
+            if verb == HELLO:  # saying hello twice changes nothing
+                return HEAD.pack(MAGIC, self._nonce, self._number)
+            digest = hashlib.sha256(verb.encode() + b"\x1f" + payload).digest()
+            if self._reply and digest == self._last:
+                return self._reply
+            fault, number = self._fault(payload)
+            if fault is not None:
+                return self._audit.refuse(verb, len(payload), SERVER, fault)
+            self._number, self._last, self._reply = number, digest, b""
+            self._reply = self._client.handle(verb, payload[HEAD.size :])
+            return self._reply
 
-    def open(self, verb: str, data: bytes) -> tuple[bytes, bytes | None]:
-        """The payload, and the reply it had where it is the last message again."""
+    def _fault(self, data: bytes) -> tuple[str | None, int]:
+        """What is wrong with the seal of a message, if anything; and its number."""
         if len(data) < HEAD.size or not data.startswith(MAGIC):
-            raise PolicyError("a message without nonce and number; expected one that is sealed")
+            return "a message without nonce and number; expected one that is sealed", 0
         _, nonce, number = HEAD.unpack_from(data)
         if nonce != self._nonce:
-            raise PolicyError(f"{STALE}: a message of another run; say hello first")
-        digest = hashlib.sha256(verb.encode() + b"\x1f" + data).digest()
-        if number == self._number and digest == self._last:
-            return data[HEAD.size :], self._reply
+            return f"{STALE}: a message of another run; say hello first", number
         if number <= self._number:
-            raise PolicyError(
-                f"a replayed message: its number is {number}, the last {self._number}"
-            )
-        self._number, self._last, self._reply = number, digest, b""
-        return data[HEAD.size :], None
-
-    def replied(self, reply: bytes) -> None:
-        """Keep the reply to the message that was opened last."""
-        self._reply = reply
+            return f"a replayed message: its number is {number}, the last {self._number}", number
+        return None, number
 
 
 class Sealed:
-    """An engine whose messages carry nonce and number; its members are guarded clients.
+    """An engine whose messages carry nonce and number; its members are `Unsealed` clients.
 
     Args:
         inner: the engine that does the work.
@@ -121,6 +132,6 @@ def _is_stale(answer: bytes | Exception) -> bool:
     if isinstance(answer, Exception):
         return False
     try:
-        return m.Failed.from_bytes(answer).error.startswith(f"PolicyError: {STALE}")
+        return m.Failed.from_bytes(answer).error.find(f": {STALE}: ") > 0
     except StorageError:
         return False

@@ -14,6 +14,7 @@ from fedcircuits.federation import messages as m
 from fedcircuits.federation.describing import SKETCH_PARTS
 from fedcircuits.federation.indicator import BoolMatrix, feature_indicator
 from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.packing import pack_codes
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.federation.subspaces import Subspace, subspaces
 from fedcircuits.federation.transport import ClientAwayError, Transport
@@ -38,7 +39,8 @@ class Server:
         label: its name, or None.
         label_counts: rows of each class at each client that holds the label.
         setting: horizontal, vertical or hybrid.
-        aligned: number in the federation of every aligned row, by client.
+        aligned: number in the federation of every aligned row, ascending, by client.
+        named_rows: (client, name) of rows that a client was told a name for.
         ledger: bytes so far.
         dropped: why a client is no longer in the run.
         salt: of digests of ids in this run.
@@ -73,6 +75,7 @@ class Server:
         self.held: dict[str, tuple[str, ...]] = {}
         self.label_counts: dict[str, list[float]] = {}
         self.aligned: dict[str, IntArray] = {}
+        self.named_rows: set[tuple[str, str]] = set()
         self.salt = secrets.token_hex(16)
         self._min_rows = min_rows
         self.schema = self._agree_on_schema(schema)
@@ -256,20 +259,35 @@ class Server:
             mine = number[inverse[start : start + own.size]]
             start += own.size
             rows = np.flatnonzero(mine >= 0)
-            requests[client] = m.Align(rows.astype(np.int32), mine[rows].astype(np.int32))
+            rows = rows[np.argsort(mine[rows])]
+            requests[client] = m.Align(rows.astype(np.int32))
             self.aligned[client] = mine[rows]
+        self.named_rows.clear()
         self.call("alignment", "align", requests, m.Ready)
 
     def share_label(self) -> None:
         """Send the owner's label of aligned rows to the clients that lack it."""
         assert self.label is not None
-        owner = self.label_holders[0]
-        told = self.call("alignment", "tell_label", {owner: m.AskLabel()}, m.Label)[owner]
+        told, numbers, codes = self.ask_label("alignment")
         others = [c for c in self.clients if c not in self.label_holders]
-        ready = self.call("alignment", "take_label", dict.fromkeys(others, told), m.Ready)
+        unknown, requests = len(told.categories), {}
+        for client in others:
+            mine = np.full(self.aligned[client].size, unknown, dtype=np.int64)
+            held = np.isin(numbers, self.aligned[client])
+            mine[np.searchsorted(self.aligned[client], numbers[held])] = codes[held]
+            requests[client] = replace(told, codes=pack_codes(mine, unknown + 1))
+        ready = self.call("alignment", "take_label", requests, m.Ready)
         for client in others:
             self.held[client] = (*self.held[client], self.label)
             self.label_counts[client] = ready[client].label_counts
+
+    def ask_label(self, phase: str) -> tuple[m.Label, IntArray, IntArray]:
+        """The owner's answer, numbers (n,) of aligned rows whose label it knows, codes (n,)."""
+        owner = self.label_holders[0]
+        told = self.call(phase, "tell_label", {owner: m.AskLabel()}, m.Label)[owner]
+        codes = told.unpacked(self.aligned[owner].size, owner)
+        known = codes < len(told.categories)
+        return told, self.aligned[owner][known], codes[known]
 
 
 def _away(client: str, error: Exception) -> ClientAwayError:

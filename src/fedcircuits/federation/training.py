@@ -119,7 +119,7 @@ def fit(
     }
     answers, failures = server.try_call("training", "fit", requests, m.Fitted)
     for client, error in failures.items():
-        _drop_or_raise(server, client, error)
+        drop_or_raise(server, client, error)
     models, rows = dict(ingredients.models), dict(ingredients.rows)
     seconds = dict(ingredients.seconds)
     for client, fitted in answers.items():
@@ -144,7 +144,7 @@ class LostClientError(ClientError):
     """A client failed that alone holds some variables."""
 
 
-def _drop_or_raise(server: Server, client: str, error: ClientError) -> None:
+def drop_or_raise(server: Server, client: str, error: ClientError) -> None:
     """Go on without a client only if others hold all it holds."""
     others = {name for c in server.clients if c != client for name in server.held[c]}
     alone = [name for name in server.held[client] if name not in others]

@@ -1,4 +1,8 @@
-"""What several rules need about aligned rows: who holds them, and in which cluster they are."""
+"""What several rules need about aligned rows: who holds them, and in which cluster they are.
+
+A client knows its aligned rows in the order of the federation; nothing that is sent about them
+names a row. What is said about some of them only comes with a choice, one bit a row.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import ClientError, FederationError, StorageError
 from fedcircuits.federation import messages as m
+from fedcircuits.federation.ids import fingerprint
 from fedcircuits.federation.indicator import feature_indicator
+from fedcircuits.federation.packing import Bytes, pack_choice, pack_codes, unpack_codes
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.subspaces import Subspace, subspaces
-from fedcircuits.schema.grid import IntArray
+from fedcircuits.schema.grid import FloatArray, IntArray
 
 PHASE = "agreement"
 
@@ -29,6 +35,52 @@ def common_rows(server: Server) -> IntArray:
 def aligned_share(server: Server) -> float:
     """Share of the smallest client's rows that every client holds."""
     return common_rows(server).size / max(1, min(server.n_rows[c] for c in server.clients))
+
+
+def choice_of(server: Server, client: str, numbers: IntArray) -> Bytes:
+    """Which of a client's aligned rows have these numbers, as it travels."""
+    return pack_choice(np.isin(server.aligned[client], numbers))
+
+
+def name_rows(server: Server, client: str, numbers: IntArray, phase: str) -> str:
+    """A name for some of a client's aligned rows (n,), sorted; the client is told of it once."""
+    name = fingerprint(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())[:16]
+    if (client, name) not in server.named_rows:
+        request = m.NameRows(name, choice_of(server, client, numbers))
+        server.call(phase, "name_rows", {client: request}, m.Ready)
+        server.named_rows.add((client, name))
+    return name
+
+
+def assign_classes(
+    server: Server,
+    clients: list[str],
+    group: str,
+    numbers: IntArray,
+    classes: IntArray,
+    n_classes: int,
+    tables: Mapping[str, FloatArray] | None = None,
+) -> None:
+    """Tell clients the class of aligned rows, and r(l | k) to those with other rows too.
+
+    Args:
+        server: the run.
+        clients: whom to tell.
+        group: name of the grouping.
+        numbers: (n,) rows, sorted.
+        classes: (n,) their classes.
+        n_classes: R.
+        tables: (K_c, R) r(l | k) by client, for the rows that are not told.
+    """
+    requests = {}
+    for client in clients:
+        mine = np.isin(numbers, server.aligned[client])
+        nothing = np.zeros((0, n_classes), dtype=np.float32)
+        alone = tables is not None and int(mine.sum()) < server.n_rows[client]
+        table = tables[client].astype(np.float32) if alone and tables is not None else nothing
+        choice = choice_of(server, client, numbers)
+        requests[client] = m.Assign(group, choice, pack_codes(classes[mine], n_classes), table)
+    server.call(PHASE, "assign", requests, m.Ready)
 
 
 def spaces_with_label(server: Server) -> list[tuple[tuple[str, ...], list[str]]]:
@@ -64,16 +116,13 @@ def aligned_indices(server: Server, clustered: Mapping[str, m.Clustered]) -> Int
         )
     columns = []
     for client in server.clients:
-        order = np.argsort(server.aligned[client])
-        at = order[np.searchsorted(server.aligned[client][order], common)]
-        columns.append(_indices(clustered[client])[at])
+        told, numbers = clustered[client], server.aligned[client]
+        try:
+            index = unpack_codes(told.indices, numbers.size, told.rows.size)
+        except StorageError as error:
+            raise ClientError(client, f"a reply that cannot be read: {error}") from None
+        columns.append(index[np.searchsorted(numbers, common)])
     return np.stack(columns, axis=1)
-
-
-def _indices(told: m.Clustered) -> IntArray:
-    """(m,) the cluster of each aligned row."""
-    wide = told.rows.size > 256
-    return told.indices.view(np.uint16 if wide else np.uint8).astype(np.int64)
 
 
 def strata_of_rows(

@@ -1,9 +1,12 @@
-"""`joint`, for columns split: a few rounds of federated EM that start from `latent`.
+"""`joint`: rounds of federated training.
 
-In each round clients send log p_c(x_S | l) of aligned rows, the server computes responsibilities
-and sends them down, and clients refit every class on the rows that belong to it, in part. The
-density nears the centralised one; classification does not gain. Rounds end when the likelihood of
-aligned rows no longer rises, and the best round is kept.
+*Rows split*: the model of all rows together (`joint_rows.py`).
+
+*Columns split*: a few rounds of federated EM that start from `latent`. In each round clients send
+log p_c(x_S | l) of aligned rows, the server computes responsibilities and sends them down, and
+clients refit every class on the rows that belong to it, in part. The density nears the centralised
+one; classification does not gain. Rounds end when the likelihood of aligned rows no longer rises,
+and the best round is kept.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from fedcircuits.errors import FederationError
 from fedcircuits.federation import messages as m
-from fedcircuits.federation.agreement.aligned import PHASE, common_rows
+from fedcircuits.federation.agreement.aligned import PHASE, choice_of, common_rows
 from fedcircuits.federation.agreement.class_models import by_cell
+from fedcircuits.federation.agreement.joint_rows import SHARED, glue_shared, train_in_rounds
 from fedcircuits.federation.agreement.latent import (
     Latent,
     fit_classes,
@@ -26,6 +29,7 @@ from fedcircuits.federation.agreement.latent import (
 )
 from fedcircuits.federation.agreement.validation import ask_by_number
 from fedcircuits.federation.glue import Network
+from fedcircuits.federation.packing import pack_codes
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.training import Ingredients
 from fedcircuits.federation.weights import log_shares
@@ -36,7 +40,7 @@ LEAST_SHARE = 0.02  # less of a row than this is not worth a message
 
 @dataclass(frozen=True)
 class Joint:
-    """Federated EM over latent classes.
+    """Federated EM. The attributes are of columns split; where rows are, the learner has its own.
 
     Attributes:
         n_rounds: most rounds after `latent`.
@@ -59,15 +63,17 @@ class Joint:
     def leaves_client(self) -> tuple[str, ...]:
         """What leaves a client."""
         start = Latent(self.n_classes, self.n_clusters, self.label_private).leaves_client
-        return (*start, "every round: log-likelihood of each aligned row under each class model")
+        return (
+            *(f"columns split: {words}" for words in start),
+            "columns split, every round: log-likelihood of each aligned row under each class model",
+            "rows split: counts of pairs of states; every round: expected counts or gradients, "
+            "summed over the client's rows",
+        )
 
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
         """`latent`, then rounds of responsibilities and refits."""
         if server.setting == "horizontal":
-            raise FederationError(
-                "the rule 'joint' is for columns split; where rows are split it is not made yet: "
-                "use 'product' or 'independent'"
-            )
+            return train_in_rounds(server, take)
         start = Latent(self.n_classes, self.n_clusters, self.label_private)
         found, common = start.train(server, take), common_rows(server)
         best, score = found, -np.inf
@@ -86,7 +92,9 @@ class Joint:
         return best
 
     def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
-        """One product for every latent class."""
+        """One product for every latent class; where rows are split, the one model."""
+        if SHARED in {job.partition("@")[0] for _, job, _ in ingredients.models}:
+            return glue_shared(ingredients)
         return glue_classes(ingredients)
 
 
@@ -120,11 +128,18 @@ def _share(
     total = share.sum(axis=1, keepdims=True)
     share = np.divide(share, total, out=np.zeros_like(share), where=total > 0)
     at, classes = np.nonzero(share)
-    request = m.Share(
-        group,
-        numbers[at].astype(np.int32),
-        classes.astype(np.uint8 if share.shape[1] <= 256 else np.int32),
-        share[at, classes].astype(np.float32),
-    )
-    server.call(PHASE, "share", dict.fromkeys(server.clients, request), m.Ready)
+    n_classes = share.shape[1]
+    per_row = np.bincount(at, minlength=numbers.size)
+    requests = {
+        client: m.Share(
+            group,
+            choice_of(server, client, numbers),
+            n_classes,
+            pack_codes(per_row, n_classes + 1),
+            pack_codes(classes, n_classes),
+            share[at, classes].astype(np.float32),
+        )
+        for client in server.clients
+    }
+    server.call(PHASE, "share", requests, m.Ready)
     return np.asarray(share.sum(axis=0))

@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.federation import messages as m
 from fedcircuits.federation.agreement.aligned import (
-    PHASE,
     aligned_indices,
+    assign_classes,
     cluster_everywhere,
     common_rows,
     strata_of_rows,
@@ -90,14 +89,11 @@ class Latent:
     def assign(self, server: Server, model: LatentClasses, indices: IntArray) -> FloatArray:
         """Tell each aligned row's class; (R,) rows of each class."""
         classes = model.log_joint(indices).argmax(axis=1)
-        small = np.uint8 if len(model.log_q) <= 256 else np.int32
-        common = common_rows(server).astype(np.int32)
-        requests = {
-            client: m.Assign(GROUP, common, classes.astype(small), model.given_cluster(at))
-            for at, client in enumerate(server.clients)
-        }
-        server.call(PHASE, "assign", requests, m.Ready)
-        return np.bincount(classes, minlength=len(model.log_q)).astype(float)
+        n_classes = len(model.log_q)
+        tables = {client: model.given_cluster(at) for at, client in enumerate(server.clients)}
+        common = common_rows(server)
+        assign_classes(server, server.clients, GROUP, common, classes, n_classes, tables)
+        return np.bincount(classes, minlength=n_classes).astype(float)
 
     def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
         """One product for every latent class that has a model in every subspace."""

@@ -17,7 +17,12 @@ import numpy as np
 
 from fedcircuits.errors import FederationError
 from fedcircuits.federation import messages as m
-from fedcircuits.federation.agreement.aligned import PHASE, common_rows
+from fedcircuits.federation.agreement.aligned import (
+    PHASE,
+    assign_classes,
+    common_rows,
+    name_rows,
+)
 from fedcircuits.federation.agreement.validation import ask_by_number, only_rows
 from fedcircuits.federation.calibration import Calibration
 from fedcircuits.federation.glue import Network
@@ -104,18 +109,14 @@ class ProductOfClasses:
 
     def _tell_strata(self, server: Server) -> None:
         """The owner's strata of aligned rows, to the clients that lack the label."""
-        owner = server.label_holders[0]
         if not common_rows(server).size:
             raise FederationError(
                 f"only {', '.join(map(repr, server.label_holders))} hold the label and no row is "
                 "aligned: pass id=, or use agreement='independent'"
             )
-        told = server.call(PHASE, "tell_label", {owner: m.AskLabel()}, m.Label)[owner]
-        nothing = np.zeros((0, server.schema[server.label or ""].n_codes))
-        codes = told.codes.astype(np.uint8 if told.codes.max(initial=0) < 256 else np.int32)
-        request = m.Assign(STRATA, told.numbers.astype(np.int32), codes, nothing)
+        told, numbers, codes = server.ask_label(PHASE)
         others = [c for c in server.clients if c not in server.label_holders]
-        server.call(PHASE, "assign", dict.fromkeys(others, request), m.Ready)
+        assign_classes(server, others, STRATA, numbers, codes, len(told.categories))
 
     def _validation_rows(self, server: Server) -> IntArray:
         """Aligned rows to calibrate on; none where rows are few."""
@@ -167,7 +168,8 @@ def calibrated(server: Server, found: Ingredients, rows: IntArray) -> Ingredient
     if log_probs is None:
         return found
     owner = server.label_holders[0]
-    request = m.Calibrate(rows, log_probs, log_shares(found.tables["label"]))
+    name = name_rows(server, owner, rows, "calibration")
+    request = m.Calibrate(name, log_probs, log_shares(found.tables["label"]))
     told = server.call("calibration", "calibrate", {owner: request}, m.Calibrated)[owner]
     if told.gain <= 0:
         return found

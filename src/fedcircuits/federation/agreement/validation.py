@@ -15,6 +15,7 @@ import numpy as np
 from fedcircuits.circuits.passes import sum_product, up
 from fedcircuits.circuits.plan import Plan
 from fedcircuits.federation import messages as m
+from fedcircuits.federation.agreement.aligned import choice_of, name_rows
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.training import Ingredients
@@ -34,16 +35,17 @@ def ask_by_number(
     server: Server, key: Key, numbers: IntArray, what: str, phase: str = "validation"
 ) -> FloatArray:
     """A client's answer about aligned rows of its own: "log_prob" (n,) or "label" (n, Y)."""
-    nothing = np.zeros((0, 0))
-    request = m.Ask(key_of_model(key), what, 0, nothing, nothing, numbers, 0)
+    request = m.Ask(
+        key_of_model(key), what, name_rows(server, key[0], numbers, phase), numbers.size
+    )
     return np.asarray(server.call(phase, "ask", {key[0]: request}, m.Answer)[key[0]].values)
 
 
 @contextmanager
 def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]:
     """Fits inside use these aligned rows and a share of the others; afterwards all rows again."""
-    everything = {c: m.UseRows(server.aligned[c], 1.0) for c in server.clients}
-    some = dict.fromkeys(server.clients, m.UseRows(np.sort(numbers), share))
+    everything = dict.fromkeys(server.clients, m.UseRows(np.zeros(0, dtype=np.uint8), 1.0))
+    some = {c: m.UseRows(choice_of(server, c, numbers), share) for c in server.clients}
     server.call("validation", "use_rows", some, m.Ready)
     try:
         yield
@@ -97,5 +99,6 @@ def judge(server: Server, log_joint: FloatArray, numbers: IntArray) -> float:
     holders = server.label_holders
     if not holders:
         return -float(log_joint.mean())
-    request = {holders[0]: m.Judge(numbers, log_joint)}
+    name = name_rows(server, holders[0], numbers, "validation")
+    request = {holders[0]: m.Judge(name, log_joint)}
     return server.call("validation", "judge", request, m.Judged)[holders[0]].log_loss

@@ -1,0 +1,63 @@
+"""A client's aligned rows, in the order of the federation, and what messages say about them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.fitting import SoftGroups
+from fedcircuits.federation.packing import Bytes, unpack_choice, unpack_codes
+from fedcircuits.schema.grid import IntArray
+
+
+class AlignedRows:
+    """Rows of one client that other clients hold too.
+
+    Attributes:
+        rows: (m,) their positions in the client's table, in the agreed order.
+
+    Args:
+        client: its name, for errors.
+    """
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self.rows: IntArray = np.zeros(0, dtype=np.int64)
+        self._named: dict[str, IntArray] = {}
+
+    def set(self, rows: IntArray) -> None:
+        """Take the agreed rows; names of earlier ones are forgotten."""
+        self.rows, self._named = rows.astype(np.int64), {}
+
+    def chosen(self, choice: Bytes) -> IntArray:
+        """Rows that a choice means."""
+        return self.rows[unpack_choice(choice, self.rows.size)]
+
+    def name(self, name: str, choice: Bytes) -> None:
+        """Remember a choice by a name."""
+        self._named[name] = self.chosen(choice)
+
+    def named(self, name: str) -> IntArray:
+        """Rows of a name."""
+        if name not in self._named:
+            raise FedcircuitsError(f"client {self._client!r} was not told which rows {name!r} are")
+        return self._named[name]
+
+    def shared_out(self, request: m.Share, mapped: IntArray) -> SoftGroups:
+        """Rows that belong to several classes in part, for a round of EM.
+
+        Args:
+            request: about aligned rows.
+            mapped: (n,) class of every row of the table, -1 for none: a row that is not aligned
+                stays in the class it was mapped to.
+        """
+        chosen = self.chosen(request.choice)
+        per_row = unpack_codes(request.per_row, chosen.size, request.n_classes + 1)
+        classes = unpack_codes(request.classes, int(per_row.sum()), request.n_classes)
+        rest = np.setdiff1d(np.flatnonzero(mapped >= 0), self.rows)
+        return SoftGroups(
+            np.concatenate([np.repeat(chosen, per_row), rest]),
+            np.concatenate([classes, mapped[rest]]),
+            np.concatenate([request.weights.astype(float), np.ones(rest.size)]),
+        )

@@ -1,0 +1,99 @@
+"""Learning in rounds of sums: every client adds up what its rows say, all update alike.
+
+A learner that can do this is a generator (`LearnsInRounds`). The server adds what clients send and
+sends the sum back; it needs to know nothing of the learner, and a sum is all it has to see. After
+the last round every client holds the same model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from fedcircuits.density import Density
+from fedcircuits.errors import ClientError, FedcircuitsError
+from fedcircuits.federation import messages as m
+from fedcircuits.schema import Table
+
+Rounds = Generator[m.Arrays, m.Arrays, Density]
+
+
+@runtime_checkable
+class LearnsInRounds(Protocol):
+    """A learner whose model of all rows follows from sums over rows."""
+
+    def in_rounds(self, table: Table, rng: np.random.Generator) -> Rounds:
+        """Yields arrays to be summed over all clients, is sent the sums, returns the model.
+
+        Args:
+            table: own rows; schema and grids are agreed.
+            rng: in the same state at every client.
+        """
+        ...
+
+
+def learn_alone(learner: LearnsInRounds, table: Table, rng: np.random.Generator) -> Density:
+    """Centralised training under the schedule of the rounds: the sums are one's own."""
+    session = Session(learner.in_rounds(table, rng))
+    told = session.begin()
+    while session.model is None:
+        told = session.go_on(told)
+    return session.model
+
+
+class Session:
+    """One client's part in a series of rounds.
+
+    Attributes:
+        number: of the round that is answered next.
+        model: None until the last round.
+    """
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self.number = 0
+        self.model: Density | None = None
+
+    def begin(self) -> m.Arrays:
+        """What this client's rows add to the first sum."""
+        self.number = 1
+        return next(self._rounds)
+
+    def go_on(self, sums: m.Arrays) -> m.Arrays:
+        """What they add to the next; nothing where the model is made."""
+        try:
+            told = self._rounds.send(sums)
+        except StopIteration as stopped:
+            self.model = stopped.value
+            return {}
+        self.number += 1
+        return told
+
+
+def add_up(told: Mapping[str, m.Arrays]) -> m.Arrays:
+    """Sums over clients, in the order of their names; all must send the same arrays."""
+    first, *others = sorted(told)
+    total = {key: array.astype(float) for key, array in told[first].items()}
+    for client in others:
+        mine = told[client]
+        shapes = {key: array.shape for key, array in mine.items()}
+        if shapes != {key: array.shape for key, array in total.items()}:
+            raise ClientError(
+                client,
+                f"its sums do not fit those of {first!r}: all clients need the same learner with "
+                "the same options",
+            )
+        total = {key: total[key] + mine[key] for key in total}
+    return total
+
+
+def rounds_of(learner: object, table: Table, rng: np.random.Generator, client: str) -> Rounds:
+    """The rounds of a client's learner."""
+    if not isinstance(learner, LearnsInRounds):
+        raise FedcircuitsError(
+            f"client {client!r}: a learner of type {type(learner).__name__} cannot learn in rounds "
+            "of sums; hclt and mixture can"
+        )
+    return learner.in_rounds(table, rng)
