@@ -1,9 +1,11 @@
 """One EM step of large EiNets on one CUDA GPU, beside the peers' figures and the floor.
 
-    python benchmarks/einet_gpu.py [folder with mnist.npz] [numbers of settings, as 3,6]
+    python benchmarks/einet_gpu.py [folder with mnist.npz] [--only parity resume memory steps 3 6]
 
-Prints, in this order: the copy rate of the device, parity of every kernel with its PyTorch twin in
-float64, the likelihood each precision costs, and the table of step times. A step is forward, flows
+Prints, in this order: the copy rate of the device; parity of every kernel with its PyTorch twin in
+float64, discretised Gaussians (which have no kernel of their own) included; whether an interrupted
+training goes on to the same bits; what running out of device memory says and keeps; and the table
+of step times with the likelihood each precision costs. A step is forward, flows
 and parameter update on one batch, replayed as a CUDA graph; the median of 8 after 3. Peers'
 figures were measured earlier on the same kind of GPU. The floor is three passes over the float32
 parameters at the measured copy rate, or the multiply-adds of three passes at the tensor cores'
@@ -12,23 +14,29 @@ nominal dense rate, whichever is larger.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from fedcircuits.errors import LearningError
 from fedcircuits.learners.einet import em, flows, forward
+from fedcircuits.learners.einet.checkpoint import State, load_state
 from fedcircuits.learners.einet.chow_liu import hidden_chow_liu_tree
 from fedcircuits.learners.einet.graph import Captured
 from fedcircuits.learners.einet.kernels.engine import Engine
 from fedcircuits.learners.einet.layout import Layout, lay_out
-from fedcircuits.learners.einet.leaves import Categorical, Family, Gaussian
+from fedcircuits.learners.einet.leaves import Categorical, DiscretisedGaussian, Family, Gaussian
 from fedcircuits.learners.einet.network import Network, Parameters, initial_parameters, make_network
 from fedcircuits.learners.einet.poon_domingos import poon_domingos
 from fedcircuits.learners.einet.random_trees import random_trees
+from fedcircuits.learners.einet.rows import Rows
+from fedcircuits.learners.einet.train import Schedule, train
 
 DEVICE = torch.device("cuda")
 TENSOR_RATE = {"tf32": 495e12, "bf16": 989e12}
@@ -103,20 +111,24 @@ def parity(images: np.ndarray) -> bool:
     square = lay_out(poon_domingos(8, 8, 4, 3))
     trees = lay_out(random_trees(small.shape[1], 3, 2, rng))
     hidden = lay_out(hidden_chow_liu_tree(small, 8, device="cuda"))
+    pairs = lay_out(poon_domingos(8, 8, 3, 3))
     limits = {"float32": 2e-4, "tf32": 3e-3, "bf16": 2e-2}
     fine = True
     cases: list[tuple[Layout, str, int, Family]] = [
         (square, "cp", 40, PIXEL), (square, "cp", 100, Categorical(256, 1.0, 2.0)),
         (square, "tucker", 24, PIXEL), (trees, "tucker", 10, Categorical(256, 1.0)),
         (hidden, "cp", 64, Categorical(256, 1.0)), (hidden, "cp", 1, PIXEL),
+        (pairs, "tucker", 40, PIXEL), (hidden, "cp", 32, DiscretisedGaussian()),
     ]  # fmt: skip
     for layout, layer, width, family in cases:
         network = make_network(layout, [family] * layout.n_variables, width, layer)
-        x = torch.as_tensor(small, device=DEVICE)
+        # Up to 64 rows a Tucker network has its flows and update in one kernel.
+        batch = 60 if layout is pairs else 96
+        x = torch.as_tensor(small[:batch], device=DEVICE)
         params = started(network, small, torch.float64)
         settings = em.EMSettings(1.0, 0.1, by_mass=True, share=0.5)
         for masked in (False, True):
-            known = torch.as_tensor(rng.random(small.shape) < 0.8, device=DEVICE)
+            known = torch.as_tensor(rng.random(x.shape) < 0.8, device=DEVICE)
             known = known if masked else None
             expected = params.clone()
             counts = flows.expected_counts(network, expected, x, known)
@@ -125,7 +137,7 @@ def parity(images: np.ndarray) -> bool:
             want = forward.log_likelihood(network, params, x, known)
             for precision, limit in limits.items():
                 mine = params.to(dtype=torch.float32).clone()
-                engine = Engine(network, mine, 96, precision, masked)
+                engine = Engine(network, mine, batch, precision)
                 found = engine.step(x, known, None, settings)
                 worst = max(
                     float((a - mine.tensors()[n]).norm() / a.norm())
@@ -138,6 +150,69 @@ def parity(images: np.ndarray) -> bool:
                       f"{family.name:11s} mask={masked!s:5s} {precision:7s} parameters off by "
                       f"{worst:.1e}, log-likelihood by {off:.1e} nats/dim")  # fmt: skip
     return fine
+
+
+def resume(images: np.ndarray) -> bool:
+    """Four epochs at once, and two, a checkpoint and two more: every tensor the same bits."""
+    fine = True
+    small = images[:512].reshape(512, 32, 32, 3)[:, :8, :8].reshape(512, -1)
+    hidden = lay_out(hidden_chow_liu_tree(small, 8, device="cuda"))
+    square = lay_out(poon_domingos(8, 8, 4, 3))
+    for layout, layer, width, family, batch in (
+        (hidden, "cp", 64, Categorical(256, 1.0), 128),
+        (square, "cp", 40, DiscretisedGaussian(), 100),
+        (square, "tucker", 24, PIXEL, 64),
+        (square, "tucker", 24, PIXEL, 128),
+    ):
+        network = make_network(layout, [family] * layout.n_variables, width, layer)
+        start = started(network, small)
+        for precision in ("float32", "tf32", "bf16"):
+            schedule = Schedule(4, batch, precision=precision)
+            whole = train(network, start, Rows(small), schedule, 3)
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "half.safetensors"
+                train(network, start, Rows(small), schedule, 3, path, lambda s: s.epoch == 2)
+                parted = train(network, start, Rows(small), schedule, 3, path)
+            same = parted.history == whole.history and all(
+                torch.equal(tensor, parted.params.tensors()[name])
+                for name, tensor in whole.params.tensors().items()
+            )
+            fine &= same
+            print(f"  {'ok ' if same else 'BAD'} {layout.kind:13s} {layer:6s} {family.name:20s} "
+                  f"batch {batch:<3d} {precision}", flush=True)  # fmt: skip
+    return fine
+
+
+def memory(images: np.ndarray) -> bool:
+    """A batch too large for the device: an error in the user's terms, and the checkpoint kept."""
+    network = make_network(lay_out(poon_domingos(32, 32, 8, 3)), [PIXEL] * 3072, 64)
+    rows, start = Rows(images), started(network, images)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kept.safetensors"
+
+        def one(state: State) -> bool:
+            return state.epoch == 1
+
+        train(network, start, rows, Schedule(3, 64), 0, path, one)
+        before = path.read_bytes()
+        gc.collect()
+        torch.cuda.empty_cache()
+        held = torch.cuda.memory_reserved() + 2**30  # one GiB more than is held now
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(held / total)
+        try:
+            train(network, start, rows, Schedule(3, 1024), 0, path)
+            said = ""
+        except LearningError as error:
+            said = str(error)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        kept = path.read_bytes() == before and load_state(path, network, DEVICE).epoch == 1
+        goes_on = train(network, start, rows, Schedule(3, 64), 0, path).epoch == 3
+    named = all(word in said for word in ("batch of 1024 rows", "width", "GiB", "checkpoint"))
+    good = named and kept and goes_on
+    print(f"  {'ok ' if good else 'BAD'} checkpoint kept: {kept}, goes on: {goes_on}; said: {said}")
+    return good
 
 
 def measure(setting: Setting, layout: Layout, images: np.ndarray, rate: float) -> list[str]:
@@ -184,27 +259,34 @@ def measure(setting: Setting, layout: Layout, images: np.ndarray, rate: float) -
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
-    rng = np.random.default_rng(0)
-    images = colour_images(1024, rng)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--only", nargs="*", default=["parity", "resume", "memory", "steps"])
+    given = parser.parse_args()
+    images = colour_images(1024, np.random.default_rng(0))
     rate = copy_rate()
     print(f"{torch.cuda.get_device_name()}: copy {rate / 1e12:.2f} TB/s, torch {torch.__version__}")
-    wanted = sys.argv[2].split(",") if len(sys.argv) > 2 else []
-    print("parity with the PyTorch twins in float64:")
-    good = bool(wanted) or parity(images)
-    print("steps:")
+    fine = True
+    for name, title, check in (
+        ("parity", "parity with the PyTorch twins in float64:", parity),
+        ("resume", "a resumed training ends with the same bits:", resume),
+        ("memory", "out of memory:", memory),
+    ):
+        if name in given.only:
+            print(title, flush=True)
+            fine &= check(images)
     square = lay_out(poon_domingos(32, 32, 8, 3))
     for number, setting in enumerate(SETTINGS):
-        if wanted and str(number) not in wanted:
+        if "steps" not in given.only and str(number) not in given.only:
             continue
         if not setting.hclt:
             measure(setting, square, images, rate)
-        elif folder is not None:
-            digits = np.load(folder / "mnist.npz")["x_train"][:10_000].reshape(10_000, -1)
+        elif given.folder is not None:
+            digits = np.load(given.folder / "mnist.npz")["x_train"][:10_000].reshape(10_000, -1)
             layout = lay_out(hidden_chow_liu_tree(digits, 8, device="cuda"))
             measure(setting, layout, digits, rate)
-    if not good:
-        sys.exit("parity failed")
+    if not fine:
+        sys.exit("a check failed")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,12 @@ from torch import Tensor
 from .flows import Counts
 from .network import Network, Parameters
 
+# Weights that one pass of the update moves on a CPU.
+CHUNK_ELEMENTS = 100_000
+# No weight falls below this unless smoothing keeps it up anyway: a row whose only explanation
+# would be an edge that underflowed stays possible, and flow over value stays finite.
+LOWEST = {torch.float32: 1e-25, torch.float64: 1e-200}
+
 
 @dataclass(frozen=True)
 class EMSettings:
@@ -91,10 +97,18 @@ def _move_(
     alive = (flow > 0).view(shape)
     total = torch.where(flow > 0, flow + add, torch.ones_like(flow)).view(shape)
     rate = torch.where(alive, rate.view(shape), torch.zeros_like(total))
-    extra = rate * add / (n * total)
-    weights.mul_(1 - rate).addcmul_(edge_flow, rate / total)
-    if add > 0:
-        weights.add_(extra)
+    keep, gain, extra = 1 - rate, rate / total, rate * add / (n * total)
+    lowest = LOWEST[weights.dtype]
+    step = max(1, len(weights))
+    if weights.device.type == "cpu":  # all passes over some weights while they are in the cache
+        step = max(1, CHUNK_ELEMENTS // max(1, weights[0].numel() if len(weights) else 1))
+    for start in range(0, len(weights), step):
+        here = slice(start, start + step)
+        moved = weights[here].mul_(keep[here]).addcmul_(edge_flow[here], gain[here])
+        if add > 0:
+            moved.add_(extra[here])
+        else:
+            moved.clamp_(min=lowest)
 
 
 def m_step_(

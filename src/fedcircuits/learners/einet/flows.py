@@ -7,15 +7,13 @@ the flow the sum received.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from . import inner
-from .forward import class_mixture, leaf_values, root_group, upward
+from .forward import Upward, class_mixture, leaf_values, root_group, upward
 from .leaves import Gaussian, Stats
 from .network import Network, Parameters
 
@@ -86,60 +84,86 @@ def class_flow(root: Tensor, prior: Tensor, labels: Tensor | None, total: Tensor
 def downward(
     network: Network,
     params: Parameters,
-    values: Tensor,
-    root: Tensor,
+    passed: Upward,
     labels: Tensor | None = None,
     weights: Tensor | None = None,
+    spare: Tensor | None = None,
 ) -> Downward:
     """Sends each row's unit of flow from the roots to the leaves.
 
     Args:
         network: The network.
         params: Its parameters.
-        values: Log-values of the upward pass, (regions + 1, batch, K).
-        root: Log-values of the roots, (batch, classes).
+        passed: The upward pass.
         labels: Classes, -1 where unknown, (batch,); None for all unknown.
         weights: How often each row counts, (batch,); None for once.
+        spare: Memory for the edge counts, shaped like the weights; overwritten.
 
     Returns:
         Edge counts and leaf flows.
     """
-    layout = network.layout
-    total = class_mixture(root, params.prior, labels)
-    classes = class_flow(root, params.prior, labels, total)
+    total = class_mixture(passed.root, params.prior, labels)
+    classes = class_flow(passed.root, params.prior, labels, total)
     if weights is not None:
         classes = classes * weights.to(classes.dtype).unsqueeze(1)
-    flow = torch.zeros_like(values)
-    step: Callable[..., None] = inner.cp_flows
-    if network.layer == "tucker":
-        step = partial(inner.tucker_flows, scaled=inner.Scaled.of(values))
+    counts = torch.empty_like(params.weights) if spare is None else spare
     root_counts = torch.empty_like(params.root)
-    step(
-        values,
-        root.unsqueeze(0),
-        classes.unsqueeze(0),
-        params.root,
-        network.index("root_children", values.device),
-        root_group(network),
-        flow,
-        root_counts,
-    )
+    sends = _tucker_flows if network.layer == "tucker" else _cp_flows
+    leaf_flow = sends(network, params, passed, classes, counts, root_counts)
+    return Downward(counts, root_counts, classes, leaf_flow, total)
+
+
+def _cp_flows(
+    network: Network,
+    params: Parameters,
+    passed: Upward,
+    classes: Tensor,
+    counts: Tensor,
+    root_counts: Tensor,
+) -> Tensor:
+    """Flows into the leaf regions, (leaf regions, batch, K); counts are filled."""
+    layout, values = network.layout, passed.values
     children = network.index("children", values.device)
-    counts = torch.empty_like(params.weights)
+    top = network.index("root_children", values.device)
+    flow = torch.zeros_like(values)
+    inner.cp_flows(
+        values, passed.root.unsqueeze(0), classes.unsqueeze(0), params.root, top,
+        root_group(network), flow, root_counts,
+    )  # fmt: skip
     for group in reversed(layout.groups):
-        first, last = group.partitions
-        here = slice(*group.regions)
-        step(
-            values,
-            values[here],
-            flow[here],
-            params.weights[first:last],
-            children[first:last],
-            group,
-            flow,
-            counts[first:last],
-        )
-    return Downward(counts, root_counts, classes, flow[: layout.n_leaves], total)
+        span, here = slice(*group.partitions), slice(*group.regions)
+        inner.cp_flows(
+            values, values[here], flow[here], params.weights[span], children[span], group, flow,
+            counts[span],
+        )  # fmt: skip
+    return flow[: layout.n_leaves]
+
+
+def _tucker_flows(
+    network: Network,
+    params: Parameters,
+    passed: Upward,
+    classes: Tensor,
+    counts: Tensor,
+    root_counts: Tensor,
+) -> Tensor:
+    """As `_cp_flows`."""
+    layout, given = network.layout, passed.tucker
+    assert given is not None
+    children = network.index("children", classes.device)
+    top = network.index("root_children", classes.device)
+    below, flow = given.regions, torch.zeros_like(given.regions.values)  # (regions, K, batch)
+    inner.tucker_down_(
+        below, given.root.values, classes.T.unsqueeze(0), params.root, top, root_group(network),
+        given.root_share, flow, root_counts,
+    )  # fmt: skip
+    for group in reversed(layout.groups):
+        span, here = slice(*group.partitions), slice(*group.regions)
+        inner.tucker_down_(
+            below, below.values[here], flow[here], params.weights[span], children[span], group,
+            given.share[span], flow, counts[span],
+        )  # fmt: skip
+    return flow[: layout.n_leaves].transpose(1, 2)
 
 
 def leaf_statistics(
@@ -147,9 +171,10 @@ def leaf_statistics(
 ) -> list[Stats]:
     """Statistics of every leaf block; a missing value sends its leaf no flow."""
     found = []
+    columns = x.T.contiguous()  # rows of it are then copied whole
     for number, block in enumerate(network.blocks):
         variables = network.index(f"block{number}.variables", x.device)
-        values = x.T.index_select(0, variables)  # (S, B)
+        values = columns.index_select(0, variables)  # (S, B)
         flow, family = leaf_flow, block.family
         uniform = network.layout.slots_per_leaf
         if observed is None and uniform and len(network.blocks) == 1 and type(family) is Gaussian:
@@ -172,6 +197,7 @@ def expected_counts(
     observed: Tensor | None = None,
     labels: Tensor | None = None,
     weights: Tensor | None = None,
+    spare: Counts | None = None,
 ) -> Counts:
     """E-step of one batch.
 
@@ -182,12 +208,15 @@ def expected_counts(
         observed: Where values are known; None for everywhere.
         labels: Classes, -1 where unknown; None for all unknown.
         weights: How often each row counts, (batch,); None for once.
+        spare: Counts that are no longer needed; their memory is used again. Fresh memory costs
+            more than the counting itself where there are millions of weights.
 
     Returns:
         The batch's expected counts.
     """
-    values, root = upward(network, params, leaf_values(network, params, x, observed))
-    result = downward(network, params, values, root, labels, weights)
+    passed = upward(network, params, leaf_values(network, params, x, observed))
+    room = None if spare is None else spare.weights
+    result = downward(network, params, passed, labels, weights, room)
     each = result.log_likelihood.double()
     if weights is not None:
         each = torch.where(weights > 0, each * weights.double(), torch.zeros_like(each))

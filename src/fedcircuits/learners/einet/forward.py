@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -29,9 +31,10 @@ def leaf_values(
     device, batch = x.device, len(x)
     uniform = layout.slots_per_leaf
     total: Tensor | None = None
+    columns = x.T.contiguous()  # rows of it are then copied whole
     for number, block in enumerate(network.blocks):
         variables = network.index(f"block{number}.variables", device)
-        values = x.T.index_select(0, variables)  # (S, B)
+        values = columns.index_select(0, variables)  # (S, B)
         if observed is None and uniform and len(network.blocks) == 1 and uniform > 1:
             family = block.family
             if type(family) is Gaussian:
@@ -52,50 +55,79 @@ def leaf_values(
     return total
 
 
-def upward(network: Network, params: Parameters, leaves: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-values of all inner regions and of the roots.
+@dataclass(frozen=True, eq=False)
+class Upward:
+    """Values of all nodes after an upward pass.
 
-    Args:
-        network: The network.
-        params: Its parameters.
-        leaves: Log-values of the leaf regions, (leaf regions, batch, K).
-
-    Returns:
-        Log-values (regions + 1, batch, K), the last being the padding child of value log 1, and
-        log-values of the roots, (batch, classes).
+    Attributes:
+        root: Log-values of the roots, (batch, classes).
+        logs: CP: log-values (regions + 1, batch, K), the last being the padding child, log 1.
+        tucker: Tucker: the values in the layers' own form.
     """
+
+    root: Tensor
+    logs: Tensor | None = None
+    tucker: TuckerValues | None = None
+
+    @property
+    def values(self) -> Tensor:
+        """Log-values (regions or one more, batch, K)."""
+        if self.logs is not None:
+            return self.logs
+        assert self.tucker is not None
+        return self.tucker.regions.logs()
+
+
+@dataclass(frozen=True, eq=False)
+class TuckerValues:
+    """Linear values of a Tucker network and the scales its flows need.
+
+    Attributes:
+        regions: All regions but the root.
+        share: Scale of each partition's products over its region's, (partitions, 1, batch).
+        root: The root; its K are the classes.
+        root_share: As `share`, of the root's partitions.
+    """
+
+    regions: inner.Scaled
+    share: Tensor
+    root: inner.Scaled
+    root_share: Tensor
+
+
+def upward(network: Network, params: Parameters, leaves: Tensor) -> Upward:
+    """Values of all inner regions and of the roots from log-values (leaf regions, batch, K)."""
     layout = network.layout
     children = network.index("children", leaves.device)
+    top = network.index("root_children", leaves.device)
+    if network.layer == "tucker":
+        return _tucker_upward(network, params, leaves, children, top)
     values = leaves.new_empty((layout.n_regions + 1, *leaves.shape[1:]))
     values[: layout.n_leaves] = leaves
     values[-1] = 0.0
-    if network.layer == "tucker":
-        return _tucker_upward(network, params, values, children)
     for group in layout.groups:
         first, last = group.partitions
         out = inner.cp_forward(values, params.weights[first:last], children[first:last], group)
         values[group.regions[0] : group.regions[1]] = out
-    top = network.index("root_children", values.device)
-    return values, inner.cp_forward(values, params.root, top, root_group(network))[0]
+    return Upward(inner.cp_forward(values, params.root, top, root_group(network))[0], values)
 
 
 def _tucker_upward(
-    network: Network, params: Parameters, values: Tensor, children: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The groups of a Tucker network in turn, each scaled once for all who read it."""
-    layout = network.layout
-    first = inner.Scaled.of(values[: layout.n_leaves])
-    shape = (layout.n_regions, network.width, values.shape[1])
-    scaled = inner.Scaled(values.new_empty(shape), values.new_empty((shape[0], 1, shape[2])))
-    scaled.values[: layout.n_leaves], scaled.tops[: layout.n_leaves] = first
+    network: Network, params: Parameters, leaves: Tensor, children: Tensor, top: Tensor
+) -> Upward:
+    """The groups of a Tucker network in turn."""
+    layout, batch = network.layout, leaves.shape[1]
+    regions = inner.Scaled.empty(layout.n_regions, network.width, batch, leaves)
+    regions.values[: layout.n_leaves], regions.tops[: layout.n_leaves] = inner.Scaled.of(leaves)
+    share = leaves.new_empty((layout.n_partitions, 1, batch))
     for group in layout.groups:
         span, here = slice(*group.partitions), slice(*group.regions)
-        out = inner.tucker_forward(values, params.weights[span], children[span], group, scaled)
-        values[here] = out
-        scaled.values[here], scaled.tops[here] = inner.Scaled.of(out)
-    top = network.index("root_children", values.device)
-    root = inner.tucker_forward(values, params.root, top, root_group(network), scaled)
-    return values, root[0]
+        out = inner.Scaled(regions.values[here], regions.tops[here])
+        inner.tucker_up_(regions, params.weights[span], children[span], group, out, share[span])
+    root = inner.Scaled.empty(1, network.n_classes, batch, leaves)
+    root_share = leaves.new_empty((len(top), 1, batch))
+    inner.tucker_up_(regions, params.root, top, root_group(network), root, root_share)
+    return Upward(root.logs()[0], tucker=TuckerValues(regions, share, root, root_share))
 
 
 def root_group(network: Network) -> Group:
@@ -123,8 +155,8 @@ def log_likelihood(
     Returns:
         log p(x) or log p(x, label), in nats.
     """
-    _, root = upward(network, params, leaf_values(network, params, x, observed))
-    return class_mixture(root, params.prior, labels)
+    passed = upward(network, params, leaf_values(network, params, x, observed))
+    return class_mixture(passed.root, params.prior, labels)
 
 
 def class_mixture(root: Tensor, prior: Tensor, labels: Tensor | None) -> Tensor:

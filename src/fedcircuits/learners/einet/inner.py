@@ -10,6 +10,10 @@ Downward, `flow[r, b, o]` is the posterior probability that node (r, o) takes pa
 ratio = flow / out, an edge's flow is W times the product's value times the ratio, summed over the
 batch; it is what expectation-maximisation counts, with no gradient tape. -inf is a legal value:
 only the subtracted maximum is guarded.
+
+Tucker layers keep values linear, over their region's largest (`Scaled`): no node needs a logarithm
+or an exponential, only each region and partition one per row. The flows use the very scales of
+the upward pass, so they are conserved to rounding however large the log-values are.
 """
 
 from __future__ import annotations
@@ -21,8 +25,12 @@ from torch import Tensor
 
 from .layout import Group
 
-# Elements of the outer products a CPU cache holds; larger chunks stream through memory.
-CHUNK_ELEMENTS = 250_000
+# Elements of the outer products a CPU cache holds; larger chunks stream through memory, smaller
+# ones spend their time on calls.
+CHUNK_ELEMENTS = 600_000
+# Largest flow over value. A node beyond it is 30 digits below its region's best product; without
+# the bound a sum of such ratios overflows, and infinity times a weight of zero is not a number.
+LARGEST_RATIO = {torch.float32: 1e30, torch.float64: 1e290}
 
 
 def finite_max(log_values: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -32,9 +40,8 @@ def finite_max(log_values: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 def flow_ratio(flow: Tensor, out: Tensor) -> Tensor:
-    """flow / out, and 0 where no flow arrives (also where out is 0 and so has none)."""
-    safe = torch.where(flow > 0, out, torch.ones_like(out))
-    return torch.where(flow > 0, flow / safe, torch.zeros_like(out))
+    """flow / out, bounded, and 0 where no flow arrives (also where out is 0 and so has none)."""
+    return flow / out.clamp(min=1 / LARGEST_RATIO[out.dtype])
 
 
 def _products(values: Tensor, children: Tensor, arity: int) -> Tensor:
@@ -119,96 +126,156 @@ def cp_product_flows(
     return torch.bmm(ratio, weights).mul_(scaled)  # (P, B, K)
 
 
-def _tucker_chunks(group: Group, batch: int, width: int) -> list[tuple[int, int]]:
-    """Slices of a group's regions whose outer products stay in the cache."""
+def _tucker_chunks(group: Group, batch: int, width: int) -> list[tuple[slice, slice]]:
+    """Slices of a group's regions and of their partitions whose outer products fit the cache."""
     n_regions = group.regions[1] - group.regions[0]
     per_region = group.n_splits * batch * width * width
     size = max(1, CHUNK_ELEMENTS // max(1, per_region))
-    return [(start, min(start + size, n_regions)) for start in range(0, n_regions, size)]
+    size = -(-n_regions // -(-n_regions // size))  # chunks of one size, as far as that goes
+    bounds = [(start, min(start + size, n_regions)) for start in range(0, n_regions, size)]
+    return [(slice(*b), slice(b[0] * group.n_splits, b[1] * group.n_splits)) for b in bounds]
 
 
 class Scaled(NamedTuple):
-    """Values of regions in the form Tucker layers read, made once for all partitions.
+    """Values of regions in the form Tucker layers read and write.
 
     The batch comes last: outer products and sums over pairs then run along it, contiguous, and
     matrix products are as wide as the batch rather than as the few outputs.
 
     Attributes:
-        values: exp(value - top), (regions, K, batch).
-        tops: Largest log-value of each region and row, 0 where all are -inf, (regions, 1, batch).
+        values: Values over their region's largest, (regions, K, batch).
+        tops: Logarithm of that largest value, 0 where all are 0, (regions, 1, batch).
     """
 
     values: Tensor
     tops: Tensor
 
     @staticmethod
-    def of(values: Tensor) -> Scaled:
+    def of(logs: Tensor) -> Scaled:
         """From log-values (regions, batch, K)."""
-        logs = values.transpose(1, 2).contiguous()  # (R, K, B)
+        logs = logs.transpose(1, 2).contiguous()  # (R, K, B)
         tops = finite_max(logs, (1,))
         return Scaled(torch.exp(logs - tops), tops)
 
+    @staticmethod
+    def empty(regions: int, outputs: int, batch: int, like: Tensor) -> Scaled:
+        """Room for some regions."""
+        shape = (regions, outputs, batch)
+        return Scaled(like.new_empty(shape), like.new_empty((regions, 1, batch)))
 
-def _tucker_sides(scaled: Scaled, children: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Left and right values (partitions, K, batch) and the log-scale of their product."""
-    left, right = children[:, 0], children[:, 1]
-    tops = scaled.tops[left] + scaled.tops[right]  # (P, 1, B)
-    return scaled.values[left], scaled.values[right], tops
+    def logs(self) -> Tensor:
+        """Log-values (regions, batch, K)."""
+        return (torch.log(self.values) + self.tops).transpose(1, 2)
 
 
-def tucker_forward(
-    values: Tensor,
-    weights: Tensor,
-    children: Tensor,
-    group: Group,
-    scaled: Scaled | None = None,
-) -> Tensor:
-    """Log-values of a group's regions; as `cp_forward`, weights (partitions, outputs, K, K).
+def _outer(left: Tensor, right: Tensor) -> Tensor:
+    """Products of all pairs: (partitions, K * K, batch) of (partitions, K, batch) each."""
+    return (left.unsqueeze(2) * right.unsqueeze(1)).flatten(1, 2)
 
-    `scaled` is the scaled form of the values, where the caller has it.
+
+def tucker_up_(
+    below: Scaled, weights: Tensor, children: Tensor, group: Group, out: Scaled, share: Tensor
+) -> None:
+    """Values of a group's regions.
+
+    Args:
+        below: Everything below.
+        weights: The group's weights, (partitions, outputs, K, K).
+        children: The group's child regions, (partitions, 2).
+        group: Which group it is.
+        out: Where the group's values go.
+        share: Where the scale of each partition's products over that of its region's values goes,
+            (partitions, 1, batch); the flows need it.
     """
-    batch, width = values.shape[1:]
-    scaled = scaled or Scaled.of(values)
-    results = []
-    flat = weights.flatten(2)  # (P, O, K * K)
-    for start, stop in _tucker_chunks(group, batch, width):
-        span = slice(start * group.n_splits, stop * group.n_splits)
-        left, right, top = _tucker_sides(scaled, children[span])
-        outer = (left.unsqueeze(2) * right.unsqueeze(1)).flatten(1, 2)  # (P, K * K, B)
-        parts = torch.bmm(flat[span], outer)  # (P, O, B)
-        top = top.view(-1, group.n_splits, 1, batch)
-        best = top.amax(dim=1, keepdim=True)
-        parts = parts.view(-1, group.n_splits, *parts.shape[1:]) * torch.exp(top - best)
-        results.append((torch.log(parts.sum(dim=1)) + best.squeeze(1)).transpose(1, 2))
-    return torch.cat(results)
+    width, batch = below.values.shape[1:]
+    flat, n_splits = weights.flatten(2), group.n_splits  # (P, O, K * K)
+    for here, span in _tucker_chunks(group, batch, width):
+        ends = children[span, 0], children[span, 1]
+        left, right = (below.values.index_select(0, end) for end in ends)  # (P, K, B)
+        tops = below.tops.index_select(0, ends[0]) + below.tops.index_select(0, ends[1])
+        best = tops.view(-1, n_splits, 1, batch).amax(1)  # (R, 1, B)
+        scale = torch.exp(tops.view(-1, n_splits, 1, batch) - best.unsqueeze(1))  # (R, n, 1, B)
+        if n_splits > 1:
+            left = left * scale.view_as(tops)
+        total = torch.bmm(flat[span], _outer(left, right))  # (P, O, B)
+        total = total.view(-1, n_splits, *total.shape[1:]).sum(1)  # (R, O, B)
+        most = total.amax(1, keepdim=True)
+        # Below the smallest normal number its inverse would be infinite: left as it is.
+        most = torch.where(most >= torch.finfo(most.dtype).tiny, most, torch.ones_like(most))
+        out.values[here] = total / most
+        out.tops[here] = best + torch.log(most)
+        share[span] = (scale / most.unsqueeze(1)).view_as(tops)
 
 
-def tucker_flows(
-    values: Tensor,
-    out: Tensor,
+def tucker_down_(
+    below: Scaled,
+    own: Tensor,
     flow: Tensor,
     weights: Tensor,
     children: Tensor,
     group: Group,
+    share: Tensor,
     child_flow: Tensor,
     edges: Tensor,
-    scaled: Scaled | None = None,
 ) -> None:
-    """Sends flows down; as `cp_flows`, weights and edge flows (partitions, outputs, K, K)."""
-    batch, width = values.shape[1:]
-    scaled = scaled or Scaled.of(values)
-    for start, stop in _tucker_chunks(group, batch, width):
-        span = slice(start * group.n_splits, stop * group.n_splits)
-        part, here = children[span], slice(start, stop)
-        to_left, to_right = tucker_product_flows(
-            scaled, out[here], flow[here], weights[span], part, group, edges[span]
-        )
-        child_flow.index_add_(0, part[:, 0], to_left)
-        child_flow.index_add_(0, part[:, 1], to_right)
+    """Sends the flows of a group's regions to its edges and children.
+
+    Args:
+        below: Everything below.
+        own: Scaled values of the group's regions, (regions, outputs, batch).
+        flow: Their flows, same shape.
+        weights: The group's weights, (partitions, outputs, K, K).
+        children: The group's child regions, (partitions, 2).
+        group: Which group it is.
+        share: Of the upward pass, (partitions, 1, batch).
+        child_flow: Flows of everything below, added to in place, (regions, K, batch).
+        edges: Where the edge flows, summed over the batch, go, shaped like the weights.
+    """
+    width, batch = below.values.shape[1:]
+    for here, span in _tucker_chunks(group, batch, width):
+        to_left, to_right = _pair_flows(
+            below, flow_ratio(flow[here], own[here]), weights[span], children[span], group,
+            share[span], edges[span],
+        )  # fmt: skip
+        child_flow.index_add_(0, children[span, 0], to_left)
+        child_flow.index_add_(0, children[span, 1], to_right)
+
+
+def _pair_flows(
+    below: Scaled,
+    pull: Tensor,
+    weights: Tensor,
+    children: Tensor,
+    group: Group,
+    share: Tensor,
+    edges: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Flows to left and right children (partitions, K, batch), from flow over value `pull`."""
+    width, batch = below.values.shape[1:]
+    flat, n_splits = weights.flatten(2), group.n_splits  # (P, O, K * K)
+    ratio = pull.unsqueeze(1) * share.view(-1, n_splits, 1, batch)  # (R, n, O, B)
+    ratio = ratio.clamp_(max=LARGEST_RATIO[ratio.dtype]).view(-1, *pull.shape[1:])  # (P, O, B)
+    pairs = _outer(
+        below.values.index_select(0, children[:, 0]), below.values.index_select(0, children[:, 1])
+    )  # (P, K * K, B)
+    torch.bmm(ratio, pairs.transpose(1, 2), out=edges.view_as(flat))
+    edges.mul_(weights)
+    flows = torch.bmm(flat.transpose(1, 2), ratio).mul_(pairs)  # flow of every product
+    flows = flows.view(-1, width, width, batch)
+    return flows.sum(2), flows.sum(1)
+
+
+def tucker_forward(values: Tensor, weights: Tensor, children: Tensor, group: Group) -> Tensor:
+    """Log-values of a group's regions from log-values; as `cp_forward`."""
+    n_regions, batch = group.regions[1] - group.regions[0], values.shape[1]
+    out = Scaled.empty(n_regions, weights.shape[1], batch, values)
+    share = values.new_empty((len(weights), 1, batch))
+    tucker_up_(Scaled.of(values), weights, children, group, out, share)
+    return out.logs()
 
 
 def tucker_product_flows(
-    scaled: Scaled,
+    below: Scaled,
     out: Tensor,
     flow: Tensor,
     weights: Tensor,
@@ -216,20 +283,16 @@ def tucker_product_flows(
     group: Group,
     edges: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Flows to left and right children (partitions, batch, K); edges' flows go to `edges`."""
-    width, batch = scaled.values.shape[1:]
-    flat = weights.flatten(2)  # (P, O, K * K)
-    left, right, top = _tucker_sides(scaled, children)  # (P, K, B), (P, K, B), (P, 1, B)
-    top = top.view(-1, group.n_splits, 1, batch)
-    best = top.amax(dim=1)  # (R, 1, B)
-    ratio = flow_ratio(flow.transpose(1, 2), torch.exp(out.transpose(1, 2) - best))  # (R, O, B)
-    ratio = (ratio.unsqueeze(1) * torch.exp(top - best.unsqueeze(1))).flatten(0, 1)  # (P, O, B)
-    outer = (left.unsqueeze(2) * right.unsqueeze(1)).flatten(1, 2)  # (P, K * K, B)
-    torch.bmm(ratio, outer.transpose(1, 2), out=edges.view_as(flat))
-    edges.mul_(weights)
-    pulled = torch.bmm(flat.transpose(1, 2), ratio).view(-1, width, width, batch)
-    # The buffer of the outer product is free: pairs times the right values, then in place.
-    torch.mul(pulled, right.unsqueeze(1), out=outer.view_as(pulled))
-    to_left = outer.view_as(pulled).sum(dim=2).mul_(left)  # (P, K, B)
-    to_right = pulled.mul_(left.unsqueeze(2)).sum(dim=1).mul_(right)
-    return to_left.transpose(1, 2).contiguous(), to_right.transpose(1, 2).contiguous()
+    """Flows to left and right children (partitions, batch, K), from log-values.
+
+    `out` and `flow` are log-values and flows of the group's regions, (regions, batch, outputs);
+    the edges' flows go to `edges`.
+    """
+    own = Scaled.of(out)
+    tops = below.tops.index_select(0, children[:, 0]) + below.tops.index_select(0, children[:, 1])
+    above = own.tops.unsqueeze(1).expand(-1, group.n_splits, -1, -1).reshape(tops.shape)
+    pull = flow_ratio(flow.transpose(1, 2), own.values)
+    to_left, to_right = _pair_flows(
+        below, pull, weights, children, group, torch.exp(tops - above), edges
+    )
+    return to_left.transpose(1, 2), to_right.transpose(1, 2)

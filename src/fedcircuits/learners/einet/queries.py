@@ -33,8 +33,9 @@ def sample(
     Returns:
         Completed rows, float64, (batch, variables), and classes, (batch,).
     """
-    values, root = upward(network, params, leaf_values(network, params, x, observed))
-    states, classes = select(network, params, values, root, labels, random_pick(generator))
+    passed = upward(network, params, leaf_values(network, params, x, observed))
+    pick = random_pick(generator)
+    states, classes = select(network, params, passed.values, passed.root, labels, pick)
 
     def draw(number: int, slots: Tensor, chosen: Tensor) -> Tensor:
         family = network.blocks[number].family
@@ -95,8 +96,8 @@ def class_log_joint(
     network: Network, params: Parameters, x: Tensor, observed: Tensor | None
 ) -> Tensor:
     """log p(class, known values), (batch, classes)."""
-    _, root = upward(network, params, leaf_values(network, params, x, observed))
-    return root + torch.log(params.prior)
+    passed = upward(network, params, leaf_values(network, params, x, observed))
+    return passed.root + torch.log(params.prior)
 
 
 def expectations(
@@ -122,8 +123,8 @@ def expectations(
     Returns:
         Expectations, (batch, variables), and class posteriors, (batch, classes).
     """
-    values, root = upward(network, params, leaf_values(network, params, x, observed))
-    result = downward(network, params, values, root, labels)
+    passed = upward(network, params, leaf_values(network, params, x, observed))
+    result = downward(network, params, passed, labels)
     answer = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
     for number, block in enumerate(network.blocks):
         own, family = params.leaves[number], block.family

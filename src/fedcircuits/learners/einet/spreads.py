@@ -176,8 +176,8 @@ def variances(
         Variances, (batch, variables), NaN where there cannot be a value; class posteriors,
         (batch, classes).
     """
-    values, root = upward(network, params, leaf_values(network, params, x, observed))
-    result = downward(network, params, values, root, labels)
+    passed = upward(network, params, leaf_values(network, params, x, observed))
+    result = downward(network, params, passed, labels)
     posterior = _Posterior(network, result.leaf_flow)
     mean, there = _means(posterior, spreads)
     squares = [
@@ -215,8 +215,7 @@ def covariances(
         overall mean given each class, (classes, d).
     """
     leaves = leaf_values(network, params, x, observed)  # (leaf regions, 1, K)
-    values, root = upward(network, params, leaves)
-    base = downward(network, params, values, root, labels)
+    base = downward(network, params, upward(network, params, leaves), labels)
     posterior = _Posterior(network, base.leaf_flow)
     centre, _ = _means(posterior, spreads)  # (1, D)
     # A known value is its own mean: it lies nowhere about it, and varies with nothing.
@@ -232,9 +231,8 @@ def covariances(
     for start in range(0, len(chosen), batch):
         here = slice(start, start + batch)
         tilted = _tilted(network, leaves, aways, columns[here])
-        values, root = upward(network, params, tilted)
         same = None if labels is None else labels.expand(tilted.shape[1])
-        result = downward(network, params, values, root, same)
+        result = downward(network, params, upward(network, params, tilted), same)
         ratio = torch.exp((result.log_likelihood - base.log_likelihood).double())  # E[g | e]
         moved = _Posterior(network, result.leaf_flow).by_variable(aways)  # (rows, D)
         matrix[here] = ratio.unsqueeze(1) * (moved - first)[:, columns]
@@ -246,8 +244,8 @@ def covariances(
     own = (posterior.by_variable(squares)[0] - first**2) * unknown
     matrix.diagonal().copy_(own[columns])
     every = torch.arange(network.n_classes, device=x.device)
-    values, root = upward(network, params, leaves.expand(-1, len(every), -1).contiguous())
-    of_class = downward(network, params, values, root, every)
+    passed = upward(network, params, leaves.expand(-1, len(every), -1).contiguous())
+    of_class = downward(network, params, passed, every)
     share = of_class.classes.sum(1, keepdim=True).double()
     found = _Posterior(network, of_class.leaf_flow).by_variable(aways)[:, columns]
     means = torch.where(share > 0, found / share, torch.zeros_like(found))

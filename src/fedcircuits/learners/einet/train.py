@@ -162,18 +162,24 @@ class _Plain:
         per_epoch = len(rows) // self._batch
         total, n_rows, waiting = 0.0, 0, 0
         counts: Counts | None = None
+        spare: Counts | None = None
         for number, part in enumerate(batches):
             found = expected_counts(
-                self._network, state.params, part.x, part.observed, part.labels, part.weights
-            )
+                self._network, state.params, part.x, part.observed, part.labels, part.weights,
+                spare,
+            )  # fmt: skip
+            spare = None
             total += float(found.log_likelihood)
             n_rows += len(part.x)
-            counts = found if counts is None else counts.add_(found)
+            if counts is None:
+                counts = found
+            else:
+                counts, spare = counts.add_(found), found
             waiting += 1
             if every and waiting == every:
                 done = (state.epoch + number / per_epoch) / schedule.epochs
                 self._update(state, counts, done, waiting, len(rows))
-                counts, waiting = None, 0
+                counts, spare, waiting = None, counts, 0
         if counts is not None:
             self._update(state, counts, state.epoch / schedule.epochs, waiting, len(rows))
         return total, n_rows
@@ -210,9 +216,7 @@ class _Fused:
         from .kernels.engine import Engine
 
         self._batch, self._schedule = batch, schedule
-        self._engine = Engine(
-            network, state.params, batch, schedule.precision, example.observed is not None
-        )
+        self._engine = Engine(network, state.params, batch, schedule.precision)
         engine = self._engine
         engine.masses = state.masses
         share = min(1.0, batch / n_rows)

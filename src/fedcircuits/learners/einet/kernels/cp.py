@@ -3,7 +3,10 @@
 One launch covers a whole level. Every program owns its outputs, no atomics: results are the same
 bits from run to run. Shapes: V (regions + 1, B, K) log-values, M (regions, B) the maximum that was
 subtracted, W (partitions, K, K) as [p, output, k], G (inner regions, B, K) the ratio flow / value
-in the scale of M, FP (partitions, B, K) flows of the products.
+in the scale of M, FP (slots, B, K) flows of the products, one slot a partition.
+
+In a tree every region has one parent, so its flow is one slot of FP: ratios are then taken where
+they are needed, G is not kept, and nothing is gathered.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -93,7 +96,7 @@ def cp_forward_kernel(
 @triton.jit(do_not_specialize=["region0", "skip", "n_tiles"])
 def gather_flow_kernel(
     FP, V, M, G, N, parent_start, parent_slot, region0, skip, B, K: tl.constexpr, n_tiles,
-    MODE: tl.constexpr, DIVIDE: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr,
+    MODE: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Adds up the flows a region gets from its parents.
 
@@ -109,7 +112,7 @@ def gather_flow_kernel(
     offsets = rows[:, None] * K + ks[None, :]
     flow = tl.zeros((BB, BK), dtype=tl.float32)
     for number in range(tl.load(parent_start + region), tl.load(parent_start + region + 1)):
-        slot = tl.load(parent_slot + number) // DIVIDE
+        slot = tl.load(parent_slot + number)
         flow += tl.load(FP + slot.to(tl.int64) * B * K + offsets, mask=inside, other=0.0)
     tl.store(N + (region.to(tl.int64) * n_tiles + tile) * K + ks, tl.sum(flow, axis=0), mask=ks < K)
     place = region.to(tl.int64) * B * K + offsets
@@ -125,74 +128,88 @@ def gather_flow_kernel(
     tl.store(G + (region - skip).to(tl.int64) * B * K + offsets, result, mask=inside)
 
 
-@triton.jit(do_not_specialize=["partition0", "stride", "n_leaves"])
+@triton.jit
+def load_ratio(
+    G, FP, V, parent_slot, region, n_leaves, offsets, top, inside, B, K: tl.constexpr,
+    TREE: tl.constexpr,
+):  # fmt: skip
+    """flow / value of a region, a tile at `offsets`; `top` is its maximum, shaped to broadcast."""
+    if TREE:
+        slot = tl.load(parent_slot + region).to(tl.int64)
+        flow = tl.load(FP + slot * B * K + offsets, mask=inside, other=0.0)
+        value = tl.exp(tl.load(V + region * B * K + offsets, mask=inside, other=0.0) - top)
+        ratio = tl.where(flow > 0, flow / tl.where(flow > 0, value, 1.0), 0.0)
+    else:
+        ratio = tl.load(G + (region - n_leaves) * B * K + offsets, mask=inside, other=0.0)
+    return ratio
+
+
+@triton.jit(do_not_specialize=["partition0", "stride", "n_leaves", "n_tiles"])
 def cp_product_flow_kernel(
-    V, M, W, G, FP, children, n_children, stride, owner, partition0, B, n_leaves,
-    K: tl.constexpr, ARITY: tl.constexpr,
+    V, M, W, G, FP, N, parent_slot, children, n_children, stride, owner, partition0, B, n_leaves,
+    n_tiles, K: tl.constexpr, ARITY: tl.constexpr, TREE: tl.constexpr,
     BB: tl.constexpr, BO: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    p = partition0 + tl.program_id(0)
+    """Flows of one partition's products; if TREE, N (slots, tiles, K) gets their sums over rows."""
+    p = (partition0 + tl.program_id(0)).to(tl.int64)
     rows = tl.program_id(1) * BB + tl.arange(0, BB)
     ks = tl.program_id(2) * BK + tl.arange(0, BK)
     region = tl.load(owner + p).to(tl.int64)
-    inside = (rows < B)[:, None] & (ks < K)[None, :]
+    here = rows < B
+    inside = here[:, None] & (ks < K)[None, :]
+    top = tl.load(M + region * B + rows, mask=here, other=0.0)
     acc = tl.zeros((BB, BK), dtype=tl.float32)
     for o0 in range(0, K, BO):
         outs = o0 + tl.arange(0, BO)
-        g = tl.load(
-            G + (region - n_leaves) * B * K + rows[:, None] * K + outs[None, :],
-            mask=(rows < B)[:, None] & (outs < K)[None, :],
-            other=0.0,
-        )
+        g = load_ratio(
+            G, FP, V, parent_slot, region, n_leaves, rows[:, None] * K + outs[None, :],
+            top[:, None], here[:, None] & (outs < K)[None, :], B, K, TREE,
+        )  # fmt: skip
         w = tl.load(
-            W + p.to(tl.int64) * K * K + outs[:, None] * K + ks[None, :],
+            W + p * K * K + outs[:, None] * K + ks[None, :],
             mask=(outs < K)[:, None] & (ks < K)[None, :],
             other=0.0,
         )
         acc = matmul(g, w, acc, PRECISION)
-    top = tl.load(M + region * B + rows, mask=rows < B, other=0.0)
     logs = log_products(V, children, n_children, stride, p, rows, ks, inside, B, K, ARITY)
     flow = tl.where(inside, acc * tl.exp(logs - top[:, None]), 0.0)
-    tl.store(FP + p.to(tl.int64) * B * K + rows[:, None] * K + ks[None, :], flow, mask=inside)
+    tl.store(FP + p * B * K + rows[:, None] * K + ks[None, :], flow, mask=inside)
+    if TREE:
+        place = (p * n_tiles + tl.program_id(1)) * K + ks
+        tl.store(N + place, tl.sum(flow, axis=0), mask=ks < K)
 
 
 @triton.jit(do_not_specialize=["stride", "n_leaves"])
 def cp_update_kernel(
-    V, M, W, G, counts, keep, gain, extra, children, n_children, stride, owner, B,
-    n_leaves, K: tl.constexpr, ARITY: tl.constexpr,
-    BB: tl.constexpr, BO: tl.constexpr, BK: tl.constexpr,
-    PRECISION: tl.constexpr, ACCUMULATE: tl.constexpr,
+    V, M, W, G, FP, parent_slot, keep, gain, extra, children, n_children, stride, owner, B,
+    n_leaves, K: tl.constexpr, ARITY: tl.constexpr, TREE: tl.constexpr,
+    BB: tl.constexpr, BO: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Edge flows of one weight tile over the whole batch, and the update in the same program.
 
-    W <- W * (keep + gain * edge ratio) + extra with keep, gain, extra (inner regions, K); or, if
-    ACCUMULATE, counts += W * edge ratio and W stays.
+    W <- W * (keep + gain * edge ratio) + extra with keep, gain, extra (inner regions, K).
     """
-    p = tl.program_id(0)
+    p = tl.program_id(0).to(tl.int64)
     outs = tl.program_id(1) * BO + tl.arange(0, BO)
     ks = tl.program_id(2) * BK + tl.arange(0, BK)
     region = tl.load(owner + p).to(tl.int64)
     acc = tl.zeros((BO, BK), dtype=tl.float32)
     for b0 in range(0, B, BB):
         rows = b0 + tl.arange(0, BB)
-        g = tl.load(
-            G + (region - n_leaves) * B * K + rows[None, :] * K + outs[:, None],
-            mask=(rows < B)[None, :] & (outs < K)[:, None],
-            other=0.0,
-        )  # (BO, BB)
-        inside = (rows < B)[:, None] & (ks < K)[None, :]
-        top = tl.load(M + region * B + rows, mask=rows < B, other=0.0)
+        here = rows < B
+        top = tl.load(M + region * B + rows, mask=here, other=0.0)
+        g = load_ratio(
+            G, FP, V, parent_slot, region, n_leaves, rows[None, :] * K + outs[:, None],
+            top[None, :], here[None, :] & (outs < K)[:, None], B, K, TREE,
+        )  # (BO, BB)  # fmt: skip
+        inside = here[:, None] & (ks < K)[None, :]
         logs = log_products(V, children, n_children, stride, p, rows, ks, inside, B, K, ARITY)
         acc = matmul(g, tl.exp(logs - top[:, None]), acc, PRECISION)
     valid = (outs < K)[:, None] & (ks < K)[None, :]
-    place = p.to(tl.int64) * K * K + outs[:, None] * K + ks[None, :]
+    place = p * K * K + outs[:, None] * K + ks[None, :]
     w = tl.load(W + place, mask=valid, other=0.0)
-    if ACCUMULATE:
-        old = tl.load(counts + place, mask=valid, other=0.0)
-        tl.store(counts + place, old + w * acc, mask=valid)
-    else:
-        node = (region - n_leaves) * K + outs
-        a = tl.load(keep + node, mask=outs < K, other=0.0)
-        c = tl.load(gain + node, mask=outs < K, other=0.0)
-        d = tl.load(extra + node, mask=outs < K, other=0.0)
-        tl.store(W + place, w * (a[:, None] + c[:, None] * acc) + d[:, None], mask=valid)
+    node = (region - n_leaves) * K + outs
+    a = tl.load(keep + node, mask=outs < K, other=0.0)
+    c = tl.load(gain + node, mask=outs < K, other=0.0)
+    d = tl.load(extra + node, mask=outs < K, other=0.0)
+    tl.store(W + place, w * (a[:, None] + c[:, None] * acc) + d[:, None], mask=valid)

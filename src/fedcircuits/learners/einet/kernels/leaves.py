@@ -1,7 +1,8 @@
 """Triton kernels of leaf layers; the twins are the families' `log_prob`, `statistics`, `update`.
 
 X is (B, variables), any number type; `known` (B, variables) is read only if MASKED. Slots of leaf
-region r are slot_start[r] .. slot_start[r + 1] - 1. One program owns what it writes.
+region r are slot_start[r] .. slot_start[r + 1] - 1; the flow of slot s is F[flow_of[s]], (B, K).
+One program owns what it writes.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -43,12 +44,12 @@ def gaussian_forward_kernel(
 
 @triton.jit
 def gaussian_statistics_kernel(
-    X, known, F, centre, n_out, first_out, second_out, slot_region, slot_variable, scale, B, D,
+    X, known, F, centre, n_out, first_out, second_out, flow_of, slot_variable, scale, B, D,
     K: tl.constexpr, MASKED: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     slot = tl.program_id(0)
     ks = tl.program_id(1) * BK + tl.arange(0, BK)
-    region = tl.load(slot_region + slot).to(tl.int64)
+    source = tl.load(flow_of + slot).to(tl.int64)
     variable = tl.load(slot_variable + slot)
     middle = tl.load(centre + slot)
     n = tl.zeros((BK,), dtype=tl.float32)
@@ -59,7 +60,7 @@ def gaussian_statistics_kernel(
         here = rows < B
         x = tl.load(X + rows * D + variable, mask=here, other=0).to(tl.float32) * scale - middle
         inside = here[:, None] & (ks < K)[None, :]
-        flow = tl.load(F + region * B * K + rows[:, None] * K + ks[None, :], mask=inside, other=0.0)
+        flow = tl.load(F + source * B * K + rows[:, None] * K + ks[None, :], mask=inside, other=0.0)
         if MASKED:
             seen = tl.load(known + rows * D + variable, mask=here, other=0)
             flow = tl.where((seen != 0)[:, None], flow, 0.0)
@@ -98,7 +99,7 @@ def categorical_forward_kernel(
 
 @triton.jit
 def categorical_update_kernel(
-    X, known, F, probs, prior, mass, slot_region, slot_variable, step_at, pseudo_count,
+    X, known, F, probs, prior, mass, flow_of, slot_variable, step_at, pseudo_count,
     blur, n_rows, B, D, K: tl.constexpr, C: tl.constexpr,
     MASKED: tl.constexpr, BY_MASS: tl.constexpr, BLUR: tl.constexpr,
     BB: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
@@ -107,7 +108,7 @@ def categorical_update_kernel(
     slot = tl.program_id(0)
     ks = tl.program_id(1) * BK + tl.arange(0, BK)
     codes = tl.arange(0, BC)
-    region = tl.load(slot_region + slot).to(tl.int64)
+    source = tl.load(flow_of + slot).to(tl.int64)
     variable = tl.load(slot_variable + slot)
     counts = tl.zeros((BC, BK), dtype=tl.float32)
     n = tl.zeros((BK,), dtype=tl.float32)
@@ -116,7 +117,7 @@ def categorical_update_kernel(
         here = rows < B
         code = tl.load(X + rows * D + variable, mask=here, other=0).to(tl.int32)
         inside = here[:, None] & (ks < K)[None, :]
-        flow = tl.load(F + region * B * K + rows[:, None] * K + ks[None, :], mask=inside, other=0.0)
+        flow = tl.load(F + source * B * K + rows[:, None] * K + ks[None, :], mask=inside, other=0.0)
         if MASKED:
             seen = tl.load(known + rows * D + variable, mask=here, other=0)
             flow = tl.where((seen != 0)[:, None], flow, 0.0)
@@ -146,6 +147,7 @@ def categorical_update_kernel(
     total = tl.sum(counts, axis=0)
     total = tl.where(total > 0, total, 1.0) + pseudo_count
     target = (counts + pseudo_count * base[:, None]) / total[None, :]
-    p = (1 - rate)[None, :] * p + rate[None, :] * target
-    p = p / tl.where(ks < K, tl.sum(p, axis=0), 1.0)[None, :]
-    tl.store(probs + place, p, mask=valid)
+    moved = (1 - rate)[None, :] * p + rate[None, :] * target
+    moved = moved / tl.where(ks < K, tl.sum(moved, axis=0), 1.0)[None, :]
+    # A step of size 0 leaves every bit as it was.
+    tl.store(probs + place, tl.where(step > 0, moved, p), mask=valid)

@@ -39,6 +39,7 @@ class Tuning:
     update_rows: int = 256
     fill: int = 264
     leaf: tuple[int, int, int] = (64, 64, 8)
+    flip: bool = False
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,10 @@ class Rates:
         rate = share / torch.where(mass > 0, mass, torch.ones_like(mass))
         return torch.where(alive & (mass > 0), rate, torch.zeros_like(rate))
 
+    def moved(self, old: Tensor, new: Tensor) -> Tensor:
+        """The new parameters; the old ones, to the bit, if the step is 0."""
+        return torch.where(self.step > 0, new, old)
+
     def coefficients_(
         self, flow: Tensor, mass: Tensor, n_edges: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -31,15 +31,17 @@ def scale_kernel(V, E, M, B, K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr
 
 @triton.jit(do_not_specialize=["partition0"])
 def tucker_forward_kernel(
-    E, W, T, children, partition0, B, K: tl.constexpr,
-    BB: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    E, W, T, children, partition0, B, K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr,
+    SHARES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """T[p] (B, K) = sum over left i, right j of W times the scaled outer product, per partition.
+    """T[p, share] (B, K) = sum over left i, right j of W times the scaled outer product.
 
     For every i one product (rows x j) (j x outputs) whose left factor does not change, weighted by
-    the left child's column i as it is added: the outer product is never formed.
+    the left child's column i as it is added: the outer product is never formed. A narrow level's
+    partitions are shared out, each program taking some of the i.
     """
     local = tl.program_id(1)
+    share = tl.program_id(2)
     p = (partition0 + local).to(tl.int64)
     rows = tl.program_id(0) * BB + tl.arange(0, BB)
     here = rows < B
@@ -52,20 +54,21 @@ def tucker_forward_kernel(
     square = (js < K)[:, None] & (outs < K)[None, :]
     tile = W + p * K * K * K + outs[None, :] * (K * K) + js[:, None]
     acc = tl.zeros((BB, BK), dtype=tl.float32)
-    for i in range(K):
+    per_share: tl.constexpr = (K + SHARES - 1) // SHARES
+    for i in range(share * per_share, tl.minimum(K, (share + 1) * per_share)):
         w = tl.load(tile + i * K, mask=square, other=0.0)  # (j, outputs)
         column = tl.load(E + left + rows * K + i, mask=here, other=0.0)
         part = tl.zeros((BB, BK), dtype=tl.float32)
         part = matmul(r, w, part, PRECISION)
         acc += part * column[:, None]
-    place = local.to(tl.int64) * B * K + rows[:, None] * K + outs[None, :]
+    place = (local * SHARES + share).to(tl.int64) * B * K + rows[:, None] * K + outs[None, :]
     tl.store(T + place, acc, mask=here[:, None] & (outs < K)[None, :])
 
 
 @triton.jit(do_not_specialize=["region0", "partition0"])
 def tucker_combine_kernel(
     T, E, M, children, first_partition, region0, partition0, B, K: tl.constexpr,
-    BB: tl.constexpr, BK: tl.constexpr,
+    BB: tl.constexpr, BK: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """Sums a region's partitions in their common scale; writes E and M of the region."""
     region = (region0 + tl.program_id(0)).to(tl.int64)
@@ -89,8 +92,11 @@ def tucker_combine_kernel(
         right = tl.load(children + 2 * p + 1).to(tl.int64)
         scale = tl.load(M + left * B + rows, mask=here, other=0.0)
         scale += tl.load(M + right * B + rows, mask=here, other=0.0)
-        part = tl.cast(p - partition0, tl.int64) * B * K + rows[:, None] * K + ks[None, :]
-        out += tl.load(T + part, mask=inside, other=0.0) * tl.exp(scale - guard)[:, None]
+        place = tl.cast(p - partition0, tl.int64) * SHARES * B * K + rows[:, None] * K + ks[None, :]
+        part = tl.load(T + place, mask=inside, other=0.0)
+        for share in tl.static_range(1, SHARES):
+            part += tl.load(T + place + share * B * K, mask=inside, other=0.0)
+        out += part * tl.exp(scale - guard)[:, None]
     top = tl.max(out, axis=1)
     safe = tl.where(top > 0, top, 1.0)
     place = region * B * K + rows[:, None] * K + ks[None, :]
@@ -109,13 +115,20 @@ def _relative_scale(M, left, right, region, rows, B):
     return tl.where(possible, tl.exp(both - tl.where(possible, own, 0.0)), 0.0)
 
 
-@triton.jit(do_not_specialize=["partition0", "n_leaves"])
+@triton.jit(do_not_specialize=["partition0", "right0", "n_leaves"])
 def tucker_product_flow_kernel(
-    E, M, W, G, FP, children, owner, partition0, B, n_leaves,
-    K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    E, M, W, G, FP, children, owner, partition0, right0, B, n_leaves,
+    K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, SHARES: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Flows to the left and right child of one partition; FP (partitions * 2, B, K)."""
-    p = (partition0 + tl.program_id(1)).to(tl.int64)
+    """Flows to the left and right child of one partition.
+
+    The left child's are slot p of FP (slots, B, K); the right child's are in one slot for each
+    share of the i, from `right0` on.
+    """
+    local = tl.program_id(1)
+    share = tl.program_id(2)
+    p = (partition0 + local).to(tl.int64)
     rows = tl.program_id(0) * BB + tl.arange(0, BB)
     here = rows < B
     outs = tl.arange(0, BK)
@@ -132,22 +145,112 @@ def tucker_product_flow_kernel(
     to_right = tl.zeros((BB, BK), dtype=tl.float32)
     square = (outs < K)[:, None] & (js < K)[None, :]
     weights = W + p * K * K * K + outs[:, None] * (K * K) + js[None, :]
-    for i in range(K):
+    per_share: tl.constexpr = (K + SHARES - 1) // SHARES
+    for i in range(share * per_share, tl.minimum(K, (share + 1) * per_share)):
         w = tl.load(weights + i * K, mask=square, other=0.0)  # (outputs, j)
         column = tl.load(E + left * B * K + rows * K + i, mask=here, other=0.0)
         pulled = tl.zeros((BB, BK), dtype=tl.float32)
         pulled = matmul(g, w, pulled, PRECISION)
         to_right += pulled * column[:, None]
         to_left = tl.sum(pulled * r, axis=1) * column
-        tl.store(FP + 2 * p * B * K + rows * K + i, to_left, mask=here)
-    tl.store(FP + (2 * p + 1) * B * K + tile, to_right * r, mask=inside)
+        tl.store(FP + p * B * K + rows * K + i, to_left, mask=here)
+    slot = (right0 + local * SHARES + share).to(tl.int64)
+    tl.store(FP + slot * B * K + tile, to_right * r, mask=inside)
+
+
+@triton.jit(do_not_specialize=["partition0", "right0", "n_leaves"])
+def tucker_fused_kernel(
+    E, M, W, low, G, FP, N, mass, step_at, first_partition, children, owner, partition0, right0,
+    B, n_leaves, add, K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, SHARES: tl.constexpr,
+    PRECISION: tl.constexpr, BY_MASS: tl.constexpr, LOW: tl.constexpr, FLIP: tl.constexpr,
+):  # fmt: skip
+    """Flows of one partition's products and the update of its weights, which are read once.
+
+    For batches of one tile: the program sees all rows. Flows are conserved, so the normaliser of
+    the update, the flow N (regions, K) into the region's nodes, is known before the edge flows
+    are; child flows take the old weights. `mass` (inner regions, K) is read, not written.
+    """
+    local = tl.program_id(0)
+    share = tl.program_id(1)
+    p = (partition0 + local).to(tl.int64)
+    rows = tl.arange(0, BB)
+    here = rows < B
+    outs = tl.arange(0, BK)
+    js = tl.arange(0, BK)
+    region = tl.load(owner + p).to(tl.int64)
+    left = tl.load(children + 2 * p).to(tl.int64)
+    right = tl.load(children + 2 * p + 1).to(tl.int64)
+
+    step = tl.load(step_at)
+    flow = tl.load(N + region * K + outs, mask=outs < K, other=0.0)
+    alive = flow > 0
+    if BY_MASS:
+        old = tl.load(mass + (region - n_leaves) * K + outs, mask=outs < K, other=0.0)
+        part = step * flow / B
+        new = old * (1 - step) + part
+        rate = tl.where(alive & (new > 0), part / tl.where(new > 0, new, 1.0), 0.0)
+    else:
+        rate = tl.where(alive, step, 0.0)
+    gain = rate / tl.where(alive, flow + add, 1.0)
+    n_splits = tl.load(first_partition + region + 1) - tl.load(first_partition + region)
+    extra = gain * (add / (n_splits * (K * K)).to(tl.float32))
+    keep = 1 - rate
+
+    scale = _relative_scale(M, left, right, region, rows, B)
+    inside = here[:, None] & (js < K)[None, :]
+    tile = rows[:, None] * K + js[None, :]
+    g = tl.load(G + (region - n_leaves) * B * K + tile, mask=inside, other=0.0)
+    g = g * scale[:, None]  # (rows, outputs)
+    per_share: tl.constexpr = (K + SHARES - 1) // SHARES
+    slot = (right0 + local * SHARES + share).to(tl.int64)
+    square = (outs < K)[:, None] & (js < K)[None, :]
+    if FLIP:
+        across = here[None, :] & (js < K)[:, None]
+        turned = rows[None, :] * K + js[:, None]
+        r = tl.load(E + right * B * K + turned, mask=across, other=0.0)  # (j, rows)
+        to_right = tl.zeros((BK, BB), dtype=tl.float32)
+        place = p * K * K * K + outs[None, :] * (K * K) + js[:, None]
+        for i in range(share * per_share, tl.minimum(K, (share + 1) * per_share)):
+            w = tl.load(W + place + i * K, mask=square, other=0.0)  # (j, outputs)
+            column = tl.load(E + left * B * K + rows * K + i, mask=here, other=0.0)
+            pulled = tl.zeros((BK, BB), dtype=tl.float32)
+            pulled = matmul(w, tl.trans(g), pulled, PRECISION)
+            to_right += pulled * column[None, :]
+            to_left = tl.sum(pulled * r, axis=0) * column
+            tl.store(FP + p * B * K + rows * K + i, to_left, mask=here)
+            edge = tl.zeros((BK, BK), dtype=tl.float32)
+            edge = matmul(r * column[None, :], g, edge, PRECISION)
+            w = w * (keep[None, :] + gain[None, :] * edge) + extra[None, :]
+            tl.store(W + place + i * K, w, mask=square)
+            if LOW:
+                tl.store(low + place + i * K, w.to(tl.bfloat16), mask=square)
+        tl.store(FP + slot * B * K + turned, to_right * r, mask=across)
+    else:
+        r = tl.load(E + right * B * K + tile, mask=inside, other=0.0)  # (rows, j)
+        to_right = tl.zeros((BB, BK), dtype=tl.float32)
+        place = p * K * K * K + outs[:, None] * (K * K) + js[None, :]
+        for i in range(share * per_share, tl.minimum(K, (share + 1) * per_share)):
+            w = tl.load(W + place + i * K, mask=square, other=0.0)  # (outputs, j)
+            column = tl.load(E + left * B * K + rows * K + i, mask=here, other=0.0)
+            pulled = tl.zeros((BB, BK), dtype=tl.float32)
+            pulled = matmul(g, w, pulled, PRECISION)
+            to_right += pulled * column[:, None]
+            to_left = tl.sum(pulled * r, axis=1) * column
+            tl.store(FP + p * B * K + rows * K + i, to_left, mask=here)
+            edge = tl.zeros((BK, BK), dtype=tl.float32)
+            edge = matmul(tl.trans(g), r * column[:, None], edge, PRECISION)
+            w = w * (keep[:, None] + gain[:, None] * edge) + extra[:, None]
+            tl.store(W + place + i * K, w, mask=square)
+            if LOW:
+                tl.store(low + place + i * K, w.to(tl.bfloat16), mask=square)
+        tl.store(FP + slot * B * K + tile, to_right * r, mask=inside)
 
 
 @triton.jit(do_not_specialize=["n_leaves"])
 def tucker_update_kernel(
-    E, M, W, low, G, counts, keep, gain, extra, children, owner, B, n_leaves,
+    E, M, W, low, G, keep, gain, extra, children, owner, B, n_leaves,
     K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, BI: tl.constexpr,
-    PRECISION: tl.constexpr, ACCUMULATE: tl.constexpr, ONE_TILE: tl.constexpr, LOW: tl.constexpr,
+    PRECISION: tl.constexpr, ONE_TILE: tl.constexpr, LOW: tl.constexpr,
 ):  # fmt: skip
     """Edge flows of BI slices of a partition's weights over the whole batch, and their update.
 
@@ -202,11 +305,7 @@ def tucker_update_kernel(
         place = p * K * K * K + outs[None, :] * (K * K) + i * K + js[:, None]
         valid = square & (i < K)
         w = tl.load(W + place, mask=valid, other=0.0)
-        if ACCUMULATE:
-            old = tl.load(counts + place, mask=valid, other=0.0)
-            tl.store(counts + place, old + w * edge, mask=valid)
-        else:
-            w = w * (a[None, :] + c[None, :] * edge) + d[None, :]
-            tl.store(W + place, w, mask=valid)
-            if LOW:
-                tl.store(low + place, w.to(tl.bfloat16), mask=valid)
+        w = w * (a[None, :] + c[None, :] * edge) + d[None, :]
+        tl.store(W + place, w, mask=valid)
+        if LOW:
+            tl.store(low + place, w.to(tl.bfloat16), mask=valid)

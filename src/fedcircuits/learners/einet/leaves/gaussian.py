@@ -77,15 +77,18 @@ class Gaussian(Family):
         terms = torch.stack([z * z, z], dim=1).view(-1, per_region * 2, x.shape[1])  # (R, 2n, B)
         factors = torch.stack([-0.5 * precision, away * precision], dim=1)
         factors = factors.view(-1, per_region * 2, mean.shape[1])  # (R, 2n, K)
-        total = offset.view(-1, per_region, mean.shape[1]).sum(1, keepdim=True)
-        return torch.baddbmm(total, terms.transpose(1, 2), factors)
+        total = offset.view(-1, per_region, mean.shape[1]).sum(1).unsqueeze(2)  # (R, K, 1)
+        # Rows along the wide side of the product; many times faster than (R, B, K) on a CPU.
+        return torch.bmm(factors.transpose(1, 2), terms).add_(total).transpose(1, 2)
 
     def region_statistics(self, params: Params, x: Tensor, flow: Tensor, per_region: int) -> Stats:
         """As `statistics`, from the regions' flows (regions, B, K) without spreading them."""
         centre = params["mean"].mean(1, keepdim=True)
         z = self.scaled(x, centre) - centre
         terms = torch.stack([z, z * z], dim=1).view(-1, per_region * 2, x.shape[1])
-        sums = torch.bmm(terms, flow).view(len(x), 2, -1)  # (S, 2, K)
+        # As (R, K, 2n), for the same reason as above.
+        sums = torch.bmm(flow.transpose(1, 2), terms.transpose(1, 2)).transpose(1, 2)
+        sums = sums.reshape(len(x), 2, -1)  # (S, 2, K)
         n = flow.sum(1).repeat_interleave(per_region, dim=0)
         return {"n": n, "first": sums[:, 0], "second": sums[:, 1]}
 

@@ -1,0 +1,154 @@
+"""The CP layers of a network as launches of the kernels in `cp`, level by level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from .. import inner
+from ..network import Network, Parameters
+from . import cp
+from .plan import Level, Plan, power_of_two, slots_by_region
+from .rates import Rates
+
+# Multiprocessors of the devices this is tuned for: fewer programs than that leave some idle.
+PROGRAMS = 132
+
+
+class CpPass:
+    """Buffers and launches of the CP layers.
+
+    Args:
+        network: The network.
+        params: Its parameters; sum weights are updated in place.
+        plan: Index arrays and sizes.
+        training: Whether to allocate what flows need.
+    """
+
+    def __init__(self, network: Network, params: Parameters, plan: Plan, training: bool) -> None:
+        layout, batch, width = plan.layout, plan.batch, plan.width
+        self._network, self._params, self._plan = network, params, plan
+        self.values = plan.floats(layout.n_regions + 1, batch, width)
+        self.leaf_logs = self.values
+        self._top = plan.floats(layout.n_regions + 1, batch)
+        if not training:
+            return
+        tables = (layout.children, layout.root_children)
+        numbers = np.arange(layout.n_partitions + len(layout.root_children))
+        starts, slots = slots_by_region(
+            np.concatenate([table.ravel() for table in tables]),
+            np.repeat(numbers, np.repeat([t.shape[1] for t in tables], [len(t) for t in tables])),
+            layout.n_regions,
+        )
+        self._tree = bool((np.diff(starts) == 1).all())
+        self._parent_start, self._parent_slot = plan.ints(starts), plan.ints(slots)
+        self._flow = plan.floats(len(numbers), batch, width)
+        # Narrow levels have smaller tiles; tiles that a level does not have stay zero.
+        self._tiles = -(-batch // 16) if self._tree else plan.n_tiles
+        n_sums = len(numbers) if self._tree else layout.n_regions
+        self._sums = plan.floats(n_sums, self._tiles, width)
+        self._ratio = plan.floats(0 if self._tree else plan.n_inner, batch, width)
+        if self._tree:
+            self._leaf_slot = plan.ints(slots[layout.slot_region])
+
+    # upward ---------------------------------------------------------------------------------
+
+    def _tile(self, n_programs: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of a tile, fewer where a level is too narrow to fill the device."""
+        plan = self._plan
+        rows, width = plan.rows, plan.width
+        while columns > 32 and n_programs * plan.n_tiles * -(-width // columns) < PROGRAMS:
+            columns //= 2
+        while rows > 16 and n_programs * -(-plan.batch // rows) * -(-width // columns) < PROGRAMS:
+            rows //= 2
+        return rows, columns
+
+    def upward(self) -> None:
+        """Log-values of all inner regions from those of the leaves."""
+        plan, width = self._plan, self._plan.width
+        warps, stages = plan.tuning.forward
+        for level in plan.levels:
+            rows, outs = self._tile(level.n_regions, power_of_two(width, 16, 128))
+            cp.cp_forward_kernel[(level.n_regions, -(-plan.batch // rows), -(-width // outs))](
+                self.values, self._top, self._params.weights, plan.children, plan.n_children,
+                plan.arity, plan.first, level.regions[0], plan.batch, width, plan.uniform_arity,
+                rows, outs, plan.block, plan.precision, num_warps=warps, num_stages=stages,
+            )  # fmt: skip
+
+    def root_inputs(self) -> tuple[Tensor, Tensor]:
+        """Log-values and child indices for the root's own layer, which is small."""
+        return self.values, self._network.index("root_children", self.values.device)
+
+    # downward -------------------------------------------------------------------------------
+
+    def root_flows(self, *given: Any) -> None:
+        """Flows of the root's products, by the PyTorch twin; `given` as it takes them."""
+        values, _ = self.root_inputs()
+        first = self._plan.layout.n_partitions
+        products = inner.cp_product_flows(values, *given)  # (root partitions, B, K)
+        self._flow[first:] = products
+        if self._tree:
+            self._sums[first:, 0] = products.sum(1)
+
+    def _gather(self, level: tuple[int, int], mode: int, into: Tensor, skip: int) -> None:
+        """Flows of some regions from all their parents: as ratios of inner ones, or plain."""
+        plan, n_here = self._plan, level[1] - level[0]
+        if n_here:
+            block = plan.block if n_here * plan.n_tiles > 2 * PROGRAMS else min(plan.block, 32)
+            cp.gather_flow_kernel[(n_here, plan.n_tiles, -(-plan.width // block))](
+                self._flow, self.values, self._top, into, self._sums, self._parent_start,
+                self._parent_slot, level[0], skip, plan.batch, plan.width, plan.n_tiles, mode,
+                plan.rows, block,
+            )  # fmt: skip
+
+    def _product_flows(self, level: Level) -> None:
+        plan, width = self._plan, self._plan.width
+        warps, stages = plan.tuning.products
+        rows, block = self._tile(level.n_partitions, plan.block)
+        cp.cp_product_flow_kernel[(level.n_partitions, -(-plan.batch // rows), -(-width // block))](
+            self.values, self._top, self._params.weights, self._ratio, self._flow, self._sums,
+            self._parent_slot, plan.children, plan.n_children, plan.arity, plan.owner,
+            level.partitions[0], plan.batch, plan.layout.n_leaves, self._tiles, width,
+            plan.uniform_arity, self._tree, rows, plan.block, block, plan.precision,
+            num_warps=warps, num_stages=stages,
+        )  # fmt: skip
+
+    def downward(self, rates: Rates, mass: Tensor) -> None:
+        """Flows of all regions from the root's, and the update of the weights.
+
+        Args:
+            rates: How far to move.
+            mass: Running masses of the sums, updated in place, (inner regions, K).
+        """
+        plan, n_leaves = self._plan, self._plan.layout.n_leaves
+        for level in reversed(plan.levels):
+            if not self._tree:
+                self._gather(level.regions, 1, self._ratio, n_leaves)
+            self._product_flows(level)
+        if not plan.levels:
+            return
+        sums = self._sums.sum(1)
+        flow = sums.index_select(0, self._parent_slot[n_leaves:]) if self._tree else sums[n_leaves:]
+        self._update(rates.coefficients_(flow, mass, plan.n_splits * self._network.edges))
+
+    def _update(self, coefficients: tuple[Tensor, Tensor, Tensor]) -> None:
+        plan, width = self._plan, self._plan.width
+        tiles = -(-width // plan.block)
+        warps, stages = plan.tuning.update or ((8, 3) if width >= 128 else (4, 3))
+        cp.cp_update_kernel[(plan.layout.n_partitions, tiles, tiles)](
+            self.values, self._top, self._params.weights, self._ratio, self._flow,
+            self._parent_slot, *coefficients, plan.children, plan.n_children, plan.arity,
+            plan.owner, plan.batch, plan.layout.n_leaves, width, plan.uniform_arity, self._tree,
+            plan.rows, plan.block, plan.block, plan.precision, num_warps=warps,
+            num_stages=stages,
+        )  # fmt: skip
+
+    def leaf_flows(self) -> tuple[Tensor, Tensor]:
+        """Flows (any, B, K) and which of them each leaf slot has, (slots,); after `downward`."""
+        if self._tree:
+            return self._flow, self._leaf_slot
+        # Nothing reads the leaves' values any more: their flows take the place.
+        self._gather((0, self._plan.layout.n_leaves), 0, self.values, 0)
+        return self.values, self._plan.slot_region
