@@ -136,9 +136,10 @@ def _weights(weights: ArrayLike | None, frame: pd.DataFrame) -> Any:
     return array
 
 
-def load(path: str | Path) -> Density:
-    """Read a density that was saved with `save`."""
-    return from_bytes(encoding.read(Path(path)), str(path))
+def load(path: str | Path) -> Any:
+    """Read what was saved with `save`: a density, or a federation that averages or votes."""
+    record = encoding.unpack(encoding.read(Path(path)), name=str(path))
+    return _ensemble(record) if record.kind == "ensemble" else decode(record)
 
 
 def from_bytes(data: bytes, name: str = "the data") -> Density:
@@ -154,6 +155,12 @@ def _einet(record: encoding.Record) -> Density:
 
 def _federated(record: encoding.Record) -> Density:
     from fedcircuits.federation.storage import from_record  # imported where it is needed
+
+    return from_record(record, decode)
+
+
+def _ensemble(record: encoding.Record) -> Any:
+    from fedcircuits.federation.ensemble_storage import from_record  # no density, so not above
 
     return from_record(record, decode)
 

@@ -275,7 +275,7 @@ def test_unknown_names_and_options_are_refused() -> None:
         fc.federate(columns_split(), id="id", learner=LEARNER, clusters=3)
 
 
-@pytest.mark.parametrize("name", ["counts", "latent", "latent-table", "em", "joint"])
+@pytest.mark.parametrize("name", ["counts", "latent", "latent-table", "em"])
 def test_rules_over_aligned_rows_refuse_rows_split(name: str) -> None:
     with pytest.raises(FederationError):
         fc.federate(rows_split(), label="y", learner=LEARNER, agreement=name)
@@ -307,3 +307,23 @@ def test_several_shared_subspaces_go_through_aligned_rows() -> None:
     )
     test = small_table(1000, seed=5)
     assert fed.mean_log_prob(test) > naive.mean_log_prob(test) + 0.1
+
+
+def test_a_row_that_two_clients_hold_counts_once_among_the_anchors() -> None:
+    """Half of the rows are at both clients, and all of those are at one anchor."""
+    rng = np.random.default_rng(0)
+    x2 = np.array(["0"] * 300 + ["1"] * 300)
+    table = pd.DataFrame(
+        {"id": np.arange(600), "x0": rng.choice(["0", "1"], 600), "x2": x2, "x3": x2}
+    )
+    frames = {
+        "a": table[["id", "x0", "x2"]][:450],
+        "b": pd.concat([table[:300], table[450:]])[["id", "x2", "x3"]],
+    }
+    shares = []
+    for id_ in ("id", None):
+        mine = {name: frame if id_ else frame.drop(columns="id") for name, frame in frames.items()}
+        fed = fc.federate(mine, id=id_, learner=LEARNER, agreement=Anchors(2, 2, n_rounds=2))
+        shares.append(float(np.exp(fed.log_prob(pd.DataFrame({"x2": ["0"]})).iloc[0])))
+    assert shares[0] == pytest.approx(0.5, abs=0.01)  # 300 of 600 rows
+    assert shares[1] == pytest.approx(600 / 900, abs=0.01)  # nobody can know

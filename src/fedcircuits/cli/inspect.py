@@ -33,8 +33,13 @@ def run(out: Output, path: Path, picture: Path | None = None) -> None:
     facts: dict[str, Any] = {
         "parameters": model.n_parameters,
         "bytes": path.stat().st_size,
-        "most probable completions are": "exact" if model.mpe_is_exact else "decodings",
     }
+    if isinstance(model, Density):
+        exact = "exact" if model.mpe_is_exact else "decodings"
+        facts["most probable completions are"] = exact
+    else:  # client classifiers under one node
+        facts |= {"setting": model.setting, "operation": model.operation.name}
+        facts |= {"predicts": model.label, "clients": ", ".join(model.clients)}
     if isinstance(model, Circuit):
         facts |= {
             "nodes": model.n_nodes,
@@ -44,7 +49,7 @@ def run(out: Output, path: Path, picture: Path | None = None) -> None:
             "edges": model.n_edges,
             "depth": model.depth,
         }
-    report = model.fit_report
+    report = getattr(model, "fit_report", None)
     if report is not None:
         facts |= {"learner": report.learner, "learned in, s": round(report.seconds, 3)}
         facts |= {str(k): v for k, v in report.sizes.items()}

@@ -36,6 +36,8 @@ def run(
         raise QueryError("give evidence as --rows or as --given, not both")
     model = api.load(path)
     question, value = asked[0], questions[asked[0]]
+    if not isinstance(model, Density) and question != "predict":
+        raise QueryError(f"the file holds a {type(model).__name__}, which answers --predict alone")
     how = cast(Unknown, unknown)
     evidence: Any = read(rows) if rows is not None else parse_given(model, given)
     if question == "log-prob":

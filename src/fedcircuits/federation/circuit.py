@@ -22,7 +22,7 @@ from fedcircuits.federation.glue import Network
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import SERVER, Placed, placement
 from fedcircuits.federation.server import Setting
-from fedcircuits.federation.training import Ingredients, class_log_probs
+from fedcircuits.federation.training import Ingredients, Reports, class_log_probs
 from fedcircuits.schema import Data, Schema, Table, read
 from fedcircuits.schema.grid import FloatArray
 from fedcircuits.schema.table import Unknown
@@ -110,6 +110,11 @@ class FederatedCircuit(Composite):
         """Clients with a part in the model; where they made one model together, all of them."""
         made = set() if self.ingredients is None else {c for c, _, _ in self.ingredients.models}
         return tuple(sorted((set(self.owners) | made) - {SERVER}))
+
+    @property
+    def fit_reports(self) -> Reports:
+        """What the clients' learners said about their fits, by client and job."""
+        return {} if self.ingredients is None else self.ingredients.reports
 
     @property
     def psi(self) -> tuple[Placed, ...]:

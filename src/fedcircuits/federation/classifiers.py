@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -155,6 +156,17 @@ class ScikitClassifier:
     def to_record(self) -> Record | None:
         """None: no pickle."""
         return None
+
+
+def classifier_from_record(
+    record: Record, label: str, decode: Callable[[Record], Density]
+) -> Classifier:
+    """The classifier that was encoded; `decode` rebuilds a density."""
+    if record.kind == "trees":
+        from fedcircuits.learners.trees import Trees  # with scikit-learn, on demand
+
+        return TreesClassifier(Trees.from_record(record))
+    return DensityClassifier(decode(record), label)
 
 
 def fit_classifier(

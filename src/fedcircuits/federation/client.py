@@ -95,6 +95,7 @@ class Client:
         self._shares: dict[str, SoftGroups] = {}  # the same where rows belong to several
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[str, Density] = {}
+        self._reports: list[Any] = []  # of the fits of the job under way
         self._sessions: dict[str, Session] = {}  # rounds of sums under way, by job
         self._told: dict[str, str] = {}  # the last request of every kind that changes me
         self._done: dict[str, tuple[str, bytes]] = {}  # last reply of every costly kind
@@ -253,9 +254,10 @@ class Client:
         sums = np.zeros((k, X.shape[1]))
         np.add.at(sums, index, X)
         self._groups[request.job] = index
-        return m.CentreSums(
-            sums, np.bincount(index, minlength=k).astype(float), float(distance.sum())
-        )
+        counted = np.ones(len(table), dtype=bool)
+        counted[self._aligned.chosen(request.elsewhere)] = False
+        rows, once = (np.bincount(i, minlength=k).astype(float) for i in (index, index[counted]))
+        return m.CentreSums(sums, rows, once, float(distance.sum()))
 
     def _table_of(self, request: m.AskTable) -> m.JointTable:
         """How often my private clusters meet the anchors."""
@@ -271,14 +273,17 @@ class Client:
         rows: dict[str, float] = {}
         parameters: dict[str, int] = {}
         models: m.Arrays = {}
+        reports: dict[str, list[Any]] = {}
         with threadpool_limits(1):
             for job in request.jobs:
+                self._reports = reports[job["job"]] = []
                 for key, (model, count) in self._fit_job(job).items():
                     rows[key], parameters[key] = count, model.n_parameters
                     self._models[key] = model
                     if not request.keep:
                         models[key] = m.encoded(model)
-        return m.Fitted(rows, parameters, np.array([time.process_time() - start]), models)
+        seconds = np.array([time.process_time() - start])
+        return m.Fitted(rows, parameters, seconds, reports, models)
 
     def _fit_job(self, job: dict[str, Any]) -> Models:
         """The models of one job: one, or one for each class (see `fitting`)."""
@@ -309,12 +314,13 @@ class Client:
         nothing = np.zeros(0, dtype=np.uint8)
         seconds = np.array([time.process_time() - start])
         if session.model is None:
-            return m.RoundDone(False, 0.0, 0, seconds, told, nothing)
+            return m.RoundDone(False, 0.0, 0, seconds, [], told, nothing)
         model = session.model
         self._models[job] = model
         del self._sessions[job]
         sent = m.encoded(model) if request.send else nothing
-        return m.RoundDone(True, float(len(table)), model.n_parameters, seconds, {}, sent)
+        told_of, size = m.report_of(model), model.n_parameters
+        return m.RoundDone(True, float(len(table)), size, seconds, told_of, {}, sent)
 
     def _use_rows(self, request: m.UseRows) -> m.Ready:
         """Leave rows out of the fits that follow: validation rows, or a trial on few rows."""
@@ -354,7 +360,9 @@ class Client:
 
     def _learn(self, table: Table, label: str | None, rng: np.random.Generator) -> Density:
         learner = self._make_learner(label)
-        return (for_classes(learner, table) if label == CLASS else learner).fit(table, rng)
+        made = (for_classes(learner, table) if label == CLASS else learner).fit(table, rng)
+        self._reports += m.report_of(made)
+        return made
 
     # --- queries on models that stay --------------------------------------------------------------
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import pandas as pd
 
 from fedcircuits.federation import messages as m
 from fedcircuits.schema import Kind, Schema, Sketch
+from fedcircuits.schema.images import pixel_columns
 
 SKETCH_PARTS = ("heavy", "heavy_rows", "points", "point_rows")
 
@@ -22,7 +24,11 @@ def describe(
     """Names, kinds, domains, counts; of numbers nothing that fewer than min_rows rows share."""
     if len(frame) == 0:
         return m.Description([], 0, {}, {})
-    schema = Schema.infer(frame, kinds, missing_values=missing_values)
+    # Levels that these images happen not to have are levels all the same.
+    pixels = [name for name in pixel_columns(frame) if name not in kinds]
+    levels = dict.fromkeys(pixels, (0.0, 255.0))
+    every: dict[str, Kind] = {**kinds, **dict.fromkeys(pixels, cast(Kind, "count"))}
+    schema = Schema.infer(frame, every, levels, missing_values=missing_values)
     table = schema.encode(frame, missing_values=missing_values)
     sketches: m.Arrays = {}
     exact: dict[str, bool] = {}

@@ -9,11 +9,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 
+from fedcircuits import encoding
 from fedcircuits.errors import FedcircuitsWarning, FederationError, QueryError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.classifiers import KEY, Classifier, part_of
@@ -144,6 +146,12 @@ class FederatedEnsemble:
             rows={c: rows for c, rows in self.rows.items() if c != client},
             dropped={**self.dropped, client: "left"},
         )
+
+    def save(self, path: str | Path) -> None:
+        """Write the ensemble to a file that `fedcircuits.load` reads; models must be here."""
+        from fedcircuits.federation.ensemble_storage import to_record
+
+        encoding.write(Path(path), encoding.pack(to_record(self)))
 
     def close(self) -> None:
         """Let go of clients that are still held."""

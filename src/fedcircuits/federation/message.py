@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -80,6 +80,13 @@ def encoded(model: Density) -> Array:
     record = model.to_record()
     record.header["fit_report"] = None
     return model_array(encoding.pack(record))
+
+
+def report_of(model: Density) -> list[Any]:
+    """What the learner says about a fit, as it travels; time is told beside it, in fixed width."""
+    if model.fit_report is None:
+        return []
+    return [replace(model.fit_report, seconds=float("nan")).to_json()]
 
 
 def model_array(data: bytes) -> Array:

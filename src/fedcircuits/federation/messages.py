@@ -18,6 +18,7 @@ from fedcircuits.federation.message import Arrays as Arrays
 from fedcircuits.federation.message import Message as Message
 from fedcircuits.federation.message import encoded as encoded
 from fedcircuits.federation.message import model_array as model_array
+from fedcircuits.federation.message import report_of as report_of
 from fedcircuits.federation.packing import unpack_codes
 from fedcircuits.federation.questions import Answer as Answer
 from fedcircuits.federation.questions import Answers as Answers
@@ -187,27 +188,35 @@ class Start(Message):
 
 @dataclass(frozen=True)
 class AskCentres(Message):
-    """Server: sums and counts of your shared columns around these centres (federated k-means)."""
+    """Server: sums and counts of your shared columns around these centres (federated k-means).
+
+    `elsewhere` chooses aligned rows that another client counts.
+    """
 
     job: str
     columns: list[str]
     centres: Array
     within_label: bool
+    elsewhere: Array
 
 
 @dataclass(frozen=True)
 class CentreSums(Message):
-    """Client: for each centre the sum of rows nearest to it, their number and squared distances."""
+    """Client: for each centre the sum of rows nearest to it, their number and squared distances.
+
+    `once` leaves out the rows that another client counts.
+    """
 
     sums: Array
     rows: Array
+    once: Array
     inertia: float
 
     def fault(self, request: Message) -> str | None:
         """One sum and one count a centre."""
         assert isinstance(request, AskCentres)
         k, width = request.centres.shape
-        if self.sums.shape != (k, width - 1) or self.rows.shape != (k,):
+        if self.sums.shape != (k, width - 1) or not self.rows.shape == self.once.shape == (k,):
             return f"sums of shape {self.sums.shape} for centres of shape {(k, width - 1)}"
         return None
 
@@ -302,6 +311,7 @@ class Fitted(Message):
     rows: dict[str, float]
     parameters: dict[str, int]
     seconds: Array  # an array of one: it always takes the same number of bytes
+    reports: dict[str, list[Any]]  # by job, what the learner says about its fits
     models: Arrays = field(default_factory=dict)
 
     def fault(self, request: Message) -> str | None:
@@ -343,6 +353,7 @@ class RoundDone(Message):
     rows: float
     parameters: int
     seconds: Array
+    reports: list[Any]
     sums: Arrays
     model: Array
 

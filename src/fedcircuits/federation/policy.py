@@ -45,8 +45,8 @@ class Policy:
         queries: kinds of questions to models that stay, of `QUERIES`.
         rows_by_id: whether rows of this client's table are looked up by id for a query. Whoever may
             ask that can infer cells of rows whose id it knows, one question after the other.
-        rounds: whether to learn in rounds of sums over rows (`joint` where rows are split), which tell
-            counts of pairs of values, small ones too.
+        rounds: whether to learn in rounds of sums over rows (`joint` where rows are split), which
+            tell counts of pairs of values, small ones too.
         placement: "gathered": models may leave; "remote": they stay, and only answers leave.
         min_rows: smallest group that anything is said about: sketches, clusters, classes, cells of
             tables of counts, models.

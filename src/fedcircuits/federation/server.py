@@ -52,6 +52,7 @@ class Server:
         min_rows: a sketch of a column says nothing that fewer rows stand behind.
         timeout: seconds a client has to answer any one message.
         schema: agreed earlier; else it is agreed on now.
+        go_on: whether clients that fail before training are left out, with what they alone hold.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class Server:
         min_rows: int = 5,
         timeout: float | None = None,
         schema: Schema | None = None,
+        go_on: bool = False,
     ) -> None:
         self.transport = transport
+        self._go_on = go_on
         self.label = label
         self.seed = seed
         self.timeout = timeout
@@ -121,7 +124,8 @@ class Server:
         if not self.clients:
             raise FederationError("a federation needs at least one client")
         ask = m.Describe(self._min_rows)
-        described = self.call("schema", "describe", dict.fromkeys(self.clients, ask), m.Description)
+        asked = dict.fromkeys(self.clients, ask)
+        described = self._call_or_drop("schema", "describe", asked, m.Description)
         empty = [client for client, told in described.items() if told.n_rows == 0]
         for client in empty:
             self.drop(client, "it has no rows")
@@ -147,10 +151,25 @@ class Server:
         for client in self.clients:  # a client is told of its own columns, not of others'
             own = merged.select([n for n in merged.names if n in self.held[client]])
             requests[client] = m.Agree(own.to_json(), self.seed, self.label)
-        ready = self.call("schema", "agree", requests, m.Ready)
+        self.schema = merged
+        ready = self._call_or_drop("schema", "agree", requests, m.Ready)
         self.n_rows = {c: r.n_rows for c, r in ready.items()}
         self.label_counts = {c: r.label_counts for c, r in ready.items() if r.label_counts}
-        return merged
+        return self.schema
+
+    def _call_or_drop(
+        self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
+    ) -> dict[str, Reply]:
+        """As `call`; with `go_on`, clients that fail are left out instead."""
+        if not self._go_on:
+            return self.call(phase, verb, requests, reply)
+        answers, failures = self.try_call(phase, verb, requests, reply)
+        for client, error in failures.items():
+            if self.held:
+                self.lose(client, str(error))
+            else:
+                self.drop(client, str(error))
+        return answers
 
     def drop(self, client: str, why: str) -> None:
         """Go on without a client, and say so."""
@@ -238,7 +257,10 @@ class Server:
     def align(self) -> None:
         """Number the rows that two or more clients hold; ids travel as salted digests only."""
         ask = m.AskDigests(self.salt)
-        told = self.call("alignment", "digests", dict.fromkeys(self.clients, ask), m.Digests)
+        asked = dict.fromkeys(self.clients, ask)
+        told = self._call_or_drop("alignment", "digests", asked, m.Digests)
+        if len(self.clients) == 1:
+            return  # the others were left out
         digests = [told[c].digests.view("S12").reshape(-1) for c in self.clients]
         every, first, inverse, counts = np.unique(
             np.concatenate(digests), return_index=True, return_inverse=True, return_counts=True
@@ -263,7 +285,7 @@ class Server:
             requests[client] = m.Align(rows.astype(np.int32))
             self.aligned[client] = mine[rows]
         self.named_rows.clear()
-        self.call("alignment", "align", requests, m.Ready)
+        self._call_or_drop("alignment", "align", requests, m.Ready)
 
     def share_label(self) -> None:
         """Send the owner's label of aligned rows to the clients that lack it."""

@@ -18,6 +18,7 @@ from fedcircuits.federation.calibration import Calibration
 from fedcircuits.federation.circuit import FederatedCircuit
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.training import Ingredients
+from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Schema
 
 KIND = "federated"
@@ -119,6 +120,10 @@ def _ingredients_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[
         "tables": sorted(found.tables),
         "scores": found.scores,
         "calibration": calibration,
+        "reports": {
+            client: {job: [report.to_json() for report in made] for job, made in jobs.items()}
+            for client, jobs in found.reports.items()
+        },
     }
 
 
@@ -157,4 +162,11 @@ def _ingredients_from_json(
         {name: record.arrays[f"table.{name}"] for name in told["tables"]},
         calibration=calibration,
         scores={str(k): float(v) for k, v in told["scores"].items()},
+        reports={
+            str(client): {
+                str(job): tuple(FitReport.from_json(report) for report in made)
+                for job, made in jobs.items()
+            }
+            for client, jobs in told.get("reports", {}).items()
+        },
     )

@@ -20,10 +20,12 @@ from fedcircuits.federation import messages as m
 from fedcircuits.federation.calibration import Calibration
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.weights import log_shares
+from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Schema, Table
 from fedcircuits.schema.grid import FloatArray
 
 Decode = Any  # Callable[[bytes], Density]
+Reports = dict[str, dict[str, tuple[FitReport, ...]]]
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Ingredients:
         seconds: CPU time of each client's fits.
         calibration: of the label's posterior, where one was fitted and helps.
         scores: validation log-loss of the rules that `auto` compared.
+        reports: what learners said about their fits, by client and job.
     """
 
     schema: Schema
@@ -72,6 +75,7 @@ class Ingredients:
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: Calibration | None = None
     scores: dict[str, float] = field(default_factory=dict)
+    reports: Reports = field(default_factory=dict)
 
     def without(self, client: str) -> Ingredients:
         """The same without one client's models."""
@@ -80,6 +84,7 @@ class Ingredients:
             models={k: v for k, v in self.models.items() if k[0] != client},
             rows={k: v for k, v in self.rows.items() if k[0] != client},
             seconds={k: v for k, v in self.seconds.items() if k != client},
+            reports={k: v for k, v in self.reports.items() if k != client},
             calibration=None,
         )
         return rebased(rest)
@@ -121,8 +126,10 @@ def fit(
     for client, error in failures.items():
         drop_or_raise(server, client, error)
     models, rows = dict(ingredients.models), dict(ingredients.rows)
-    seconds = dict(ingredients.seconds)
+    seconds, reports = dict(ingredients.seconds), dict(ingredients.reports)
     for client, fitted in answers.items():
+        told = {job: read_reports(client, found) for job, found in fitted.reports.items()}
+        reports[client] = {**reports.get(client, {}), **told}
         seconds[client] = seconds.get(client, 0.0) + float(fitted.seconds.sum())
         columns = {j.name: j.columns for j in by_client[client]}
         for key, count in fitted.rows.items():
@@ -137,7 +144,15 @@ def fit(
                 )
             else:
                 models[client, name, label_code] = take["decode"](bytes(fitted.models[key]))
-    return replace(ingredients, models=models, rows=rows, seconds=seconds)
+    return replace(ingredients, models=models, rows=rows, seconds=seconds, reports=reports)
+
+
+def read_reports(client: str, told: list[Any]) -> tuple[FitReport, ...]:
+    """What a client's learner said about the fits of a job."""
+    try:
+        return tuple(FitReport.from_json(report) for report in told)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ClientError(client, f"a fit report that cannot be read: {error!r}") from None
 
 
 class LostClientError(ClientError):

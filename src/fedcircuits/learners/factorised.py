@@ -35,11 +35,14 @@ class Factorised:
         leaves = []
         for at, variable in enumerate(schema):
             seen = table.observed[:, at]
+            smoothing = self.smoothing
             if not seen.any():
-                raise LearningError(f"variable {variable.name!r}: not one value is observed")
+                if not table.agreed:
+                    raise LearningError(f"variable {variable.name!r}: not one value is observed")
+                smoothing = 1.0  # these rows say nothing of it: every agreed state alike
             weights = None if table.weights is None else table.weights[seen]
             leaves.append(
-                build.fit_leaf(variable, table.values[seen, at], weights, smoothing=self.smoothing)
+                build.fit_leaf(variable, table.values[seen, at], weights, smoothing=smoothing)
             )
         root = leaves[0] if len(leaves) == 1 else build.product(leaves)
         circuit = build.circuit(schema, root)

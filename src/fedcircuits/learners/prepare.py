@@ -59,7 +59,7 @@ def prepare(
     if missing == "state" and not table.agreed:
         table = _with_missing_states(table, label)
     unseen = [v.name for at, v in enumerate(table.schema) if not table.observed[:, at].any()]
-    if unseen:
+    if unseen and not table.agreed:  # agreed states need no value of one's own
         raise LearningError(f"variable {unseen[0]!r}: not one value is observed; drop the column")
     table = replace(table, schema=table.schema.with_grids(table, n_bins))
     warnings += left_out + _column_warnings(table)
@@ -164,6 +164,9 @@ def _column_warnings(table: Table) -> list[str]:
     seen_before: dict[bytes, str] = {}
     for at, variable in enumerate(table.schema):
         column, seen = table.values[:, at], table.observed[:, at]
+        if not seen.any():
+            warnings.append(f"{variable.name!r} has no value in the training rows")
+            continue
         if np.ptp(column[seen]) == 0:
             warnings.append(f"{variable.name!r} is constant in the training rows")
             continue

@@ -20,6 +20,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.clusters import clusters_per_stratum
 from fedcircuits.federation.glue import Network
+from fedcircuits.federation.packing import pack_choice
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.training import Ingredients, Job, fit, indicator_leaf
@@ -79,8 +80,10 @@ class Anchors:
             c: [n for n in server.held[c] if n not in names and (n != server.label or not within)]
             for c in server.clients
         }
-        counts = self._anchor_rows(server, names, centres, within)
-        tables = {"anchors": counts, "strata": centres[:, 0]}
+        last = self._round(server, names, centres, within)
+        counts = np.stack([last[c].rows for c in server.clients])  # (C, K)
+        tables = {"strata": centres[:, 0]}
+        tables |= {f"once {c}": last[c].once for c in server.clients}
         jobs = [
             Job(c, f"A{s}", tuple(names), "A", s)
             for i, c in enumerate(server.clients)
@@ -119,8 +122,9 @@ class Anchors:
             found.append(np.column_stack([np.full(k, stratum), means.cluster_centers_]))
         centres = np.concatenate(found)
         for _ in range(self.n_rounds):
-            sums, counts = self._round(server, names, centres, within)
-            total = counts.sum(axis=0)
+            around = self._round(server, names, centres, within)
+            total = np.sum([around[c].rows for c in server.clients], axis=0)  # (K,)
+            sums = np.sum([around[c].sums for c in server.clients], axis=0)  # (K, F)
             means_ = sums / np.maximum(total, 1.0)[:, None]
             centres = np.column_stack(
                 [centres[:, 0], np.where(total[:, None] > 0, means_, centres[:, 1:])]
@@ -129,18 +133,15 @@ class Anchors:
 
     def _round(
         self, server: Server, names: list[str], centres: FloatArray, within: bool
-    ) -> tuple[FloatArray, FloatArray]:
-        """Sums (K, F) over all clients and rows (C, K) of each."""
-        ask = m.AskCentres("A", names, centres, within)
-        told = server.call(PHASE, "centres", dict.fromkeys(server.clients, ask), m.CentreSums)
-        sums = np.sum([told[c].sums for c in server.clients], axis=0)
-        return sums, np.stack([told[c].rows for c in server.clients])
-
-    def _anchor_rows(
-        self, server: Server, names: list[str], centres: FloatArray, within: bool
-    ) -> FloatArray:
-        """(C, K) rows of each client at each anchor, under the final centres."""
-        return self._round(server, names, centres, within)[1]
+    ) -> dict[str, m.CentreSums]:
+        """Sums and rows around the centres, by client; a row of two clients counts at the first."""
+        requests, seen = {}, np.zeros(0, dtype=np.int64)
+        for client in server.clients:
+            mine = server.aligned.get(client, seen[:0])
+            elsewhere = pack_choice(np.isin(mine, seen))
+            requests[client] = m.AskCentres("A", names, centres, within, elsewhere)
+            seen = np.union1d(seen, mine)
+        return server.call(PHASE, "centres", requests, m.CentreSums)
 
     def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
         """Anchors above shared sums and private mixtures."""
@@ -174,5 +175,5 @@ class Anchors:
                 parts = [network.part(ingredients.models[k]) for k in own]
                 factors.append(network.mixture(parts, [table[int(k[1][1:])] for k in own]))
             products.append(network.product(factors))
-            rows.append(float(sum(counts)))
+            rows.append(float(sum(ingredients.tables[f"once {c}"][s] for c in clients)))
         return network, network.mixture(products, rows)

@@ -18,7 +18,7 @@ from fedcircuits.federation import messages as m
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.rounds import add_up
 from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, drop_or_raise
+from fedcircuits.federation.training import Ingredients, drop_or_raise, read_reports
 
 PHASE = "training"
 SHARED = "R"  # the job whose model is everyone's
@@ -90,7 +90,8 @@ def _ingredients(
     else:
         sent = next(reply for reply in told.values() if reply.model.size)
         models = dict.fromkeys(keys.values(), take["decode"](bytes(sent.model)))
-    return Ingredients(server.schema, server.label, models, rows)
+    reports = {client: {job: read_reports(client, reply.reports)} for client, reply in told.items()}
+    return Ingredients(server.schema, server.label, models, rows, reports=reports)
 
 
 def glue_shared(ingredients: Ingredients) -> tuple[Network, int]:
