@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from fedcircuits import api
 from fedcircuits.density import Learner
-from fedcircuits.engines import ENGINES, LocalEngine
+from fedcircuits.engines import LocalEngine, engine_named
 from fedcircuits.errors import ClientError, FederationError
 from fedcircuits.federation.agreement import Rule, make_rule
 from fedcircuits.federation.birth import Birth
@@ -40,6 +44,7 @@ def federate(
     learner: Any = api.DEFAULT_LEARNER,
     agreement: str | Rule = "auto",
     engine: Engine = "local",
+    engine_options: Mapping[str, Any] | None = None,
     placement: Placement = "gathered",
     operation: Literal["mixture", "average", "vote"] = "mixture",
     kinds: Mapping[str, Kind] | None = None,
@@ -55,14 +60,16 @@ def federate(
     """Learn one model from tables that stay where they are.
 
     Args:
-        clients: name to rows (DataFrame, CSV or Parquet, image array); None where the engine runs
-            already and has its members.
+        clients: name to rows (DataFrame, CSV or Parquet, image array, with "ray" also a reference
+            to an object of the cluster); None where the engine runs already and has its members.
         id: column that aligns rows of different clients; never a variable.
         label: column to be predicted well; held by all clients or by some.
         share_label: send the owner's label to the other clients, over the ids.
         learner: for all clients, or one by client name.
         agreement: rule, or "auto".
-        engine: "local" (in this process), "processes" (one for each client), or an engine.
+        engine: "local" (in this process), "processes" (one for each client), "ray" (a cluster),
+            "nvflare" (organisations), or an engine.
+        engine_options: of the named engine, as its class documents them.
         placement: "gathered" brings the client models here, "remote" leaves them where they are.
         operation: "mixture" for a density of sums and products; "average" or "vote" for a
             classifier made of any client models (`FederatedEnsemble`).
@@ -80,7 +87,8 @@ def federate(
         A `FederatedCircuit`, or a `FederatedEnsemble` for "average" and "vote".
     """
     run = FederationRun(
-        id, label, share_label, learner, agreement, engine, placement, operation,
+        id, label, share_label, learner, agreement, engine, dict(engine_options or {}),
+        placement, operation,
         dict(kinds or {}), tuple(missing_values), schema, seed, min_rows, timeout, allow_missing,
         id_secret, options,
     )  # fmt: skip
@@ -97,6 +105,7 @@ class FederationRun:
     learner: Any
     agreement: str | Rule
     engine: Engine
+    engine_options: Mapping[str, Any]
     placement: Placement
     operation: str
     kinds: dict[str, Any]
@@ -129,17 +138,16 @@ class FederationRun:
         return made
 
     def _transport(self, clients: Mapping[str, Data] | None) -> Transport:
-        engine = ENGINES.get(self.engine, None) if isinstance(self.engine, str) else self.engine
-        if engine is None:
-            raise FederationError(f"no engine {self.engine!r}; there are {', '.join(ENGINES)}")
+        engine = engine_named(self.engine) if isinstance(self.engine, str) else self.engine
         if isinstance(engine, Transport) and not isinstance(engine, type):
             if clients is not None:
                 raise FederationError("an engine that runs has its clients: pass clients=None")
             return engine
         if not clients:
             raise FederationError("federate needs at least one client")
-        births = {str(name): self._birth(str(name), data) for name, data in clients.items()}
+        births = {str(name): self._birth(str(name), data, engine) for name, data in clients.items()}
         if engine is LocalEngine:
+            _check_options(engine, self.engine_options)
             members = {
                 name: client_of(birth, learner_maker(self._learner_of(name)))
                 for name, birth in births.items()
@@ -149,16 +157,25 @@ class FederationRun:
         for name, birth in births.items():
             kind, learner_options = learner_record(self._learner_of(name), name)
             encoded[name] = replace(birth, learner=kind, options=learner_options).to_bytes()
-        made: Transport = engine(encoded, BORN)
+        options = dict(self.engine_options)
+        there = {str(name): data for name, data in clients.items() if _is_there(engine, data)}
+        if there:
+            options["rows"] = there
+        _check_options(engine, options)
+        made: Transport = engine(encoded, BORN, **options)
         return made
 
-    def _birth(self, name: str, data: Data) -> Birth:
+    def _birth(self, name: str, data: Data, engine: Any) -> Birth:
         kinds = dict(self.kinds)
         if self.label is not None:
             kinds.setdefault(self.label, "categorical")
-        return Birth(
-            name, as_table(name, data), "", {}, self.id, kinds, self.missing_values, self.id_secret
-        )
+        if _is_there(engine, data):
+            table: pd.DataFrame | Path = pd.DataFrame()  # the engine itself hands it to the client
+        elif hasattr(engine, "is_there") and isinstance(data, (str, os.PathLike)):
+            table = Path(data)  # a file of the client's machine, which need not be this one
+        else:
+            table = as_table(name, data)
+        return Birth(name, table, "", {}, self.id, kinds, self.missing_values, self.id_secret)
 
     def _learner_of(self, client: str) -> Any:
         if not isinstance(self.learner, Mapping):
@@ -175,6 +192,7 @@ class FederationRun:
             min_rows=self.min_rows,
             timeout=self.timeout,
             schema=schema,
+            go_on=self.allow_missing,
         )
 
     def train(self, transport: Transport) -> FederatedCircuit | FederatedEnsemble:
@@ -192,6 +210,10 @@ class FederationRun:
                 break
             except LostClientError as error:
                 lost[error.client] = str(error)
+                server.lose(error.client, str(error))
+            except ClientError as error:  # before or after it had fitted anything
+                if not self.allow_missing or error.client not in server.clients:
+                    raise
                 server.lose(error.client, str(error))
         fed = self._glue(rule, ingredients, server)
         if lost and not self.allow_missing:
@@ -310,6 +332,20 @@ class FederationRun:
             self.transport.close()
 
 
+def _is_there(engine: Any, data: Any) -> bool:
+    """Whether rows lie where the clients of an engine run, and only the engine can reach them."""
+    return hasattr(engine, "is_there") and bool(engine.is_there(data))
+
+
+def _check_options(engine: Any, options: Mapping[str, Any]) -> None:
+    taken = list(inspect.signature(engine).parameters)[2:]  # after births and make
+    for name in options:
+        if name not in taken:
+            raise FederationError(
+                f"the engine has no option {name!r}; it has {', '.join(taken) or 'none'}"
+            )
+
+
 @dataclass(frozen=True)
 class _Some:
     """Some members of an engine."""
@@ -338,5 +374,6 @@ def _together(a: Ingredients, b: Ingredients) -> Ingredients:
         rows={**a.rows, **b.rows},
         tables=tables,
         seconds={**a.seconds, **b.seconds},
+        reports={**a.reports, **b.reports},
         calibration=None,
     )

@@ -1,0 +1,255 @@
+"""`engine="nvflare"`: real server and sites, on this machine or at the parties of a federation."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import socket
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fedcircuits.engines.nvflare.channel import RELAY, Link
+from fedcircuits.engines.nvflare.coordinator import AWAY, HAS_JOB, NO_JOB, Coordinator
+from fedcircuits.engines.nvflare.kits import Kits, provision, write_json
+from fedcircuits.engines.nvflare.site_file import BIRTH_FILE, SITE_FILE
+from fedcircuits.engines.nvflare.sites import Process
+from fedcircuits.engines.replay import Answers, Keeper, Replay
+from fedcircuits.errors import ClientError, FederationError
+
+LOOK = 10.0  # seconds of waiting for an answer after which the server is asked about its sites
+HERE = "fedcircuits.engines.nvflare.engine:born_here"
+
+
+class Parties:
+    """An engine whose clients are the silos of a provisioned federation.
+
+    Args:
+        kits: folder of the kits; the coordinator's is used.
+        settings: what each party is told about the run (see `cli.silo`), by name.
+        answers: folder where replies are kept, None to keep none.
+        start_timeout: seconds for the parties to be there and the job to start.
+    """
+
+    def __init__(
+        self,
+        kits: Kits,
+        settings: Mapping[str, Mapping[str, Any]],
+        *,
+        answers: Path | None = None,
+        start_timeout: float = 120.0,
+        sites: Mapping[str, str] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._sites = dict(sites or {name: name for name in settings})
+        self._start_timeout = start_timeout
+        self._folder = Path(tempfile.mkdtemp(prefix="fc-"))
+        self._processes: dict[str, Process] = {}
+        self._lost: set[str] = set()  # clients whose last answer was none
+        self._states: dict[str, str] = {}  # what their sites did when last looked at
+        self._asked_at = 0.0
+        self.replay = Replay(None if answers is None else Answers(answers))
+        self._link = Link(self._folder / "link")
+        self._coordinator: Coordinator | None = None
+        # Also runs when the engine is forgotten or Python ends.
+        self._finalizer = weakref.finalize(
+            self, _end, self._link, self._processes, self._folder, holder := []
+        )
+        try:
+            self._coordinator = Coordinator(kits, start_timeout)
+            holder.append(self._coordinator)
+            self._start_sites()
+            self._start_job()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_sites(self) -> None:
+        """The parties start their own."""
+
+    def _start_job(self) -> None:
+        assert self._coordinator is not None
+        with self._coordinator.session() as session:
+            self._coordinator.wait_for(
+                session, list(self._sites.values()), self._start_timeout, check=self._check_sites
+            )
+            self._submit(session, self._sites)
+
+    def _submit(self, session: Any, sites: Mapping[str, str]) -> None:
+        assert self._coordinator is not None
+        self._link.hang_up()
+        arguments = {"socket": str(self._link.path)}
+        self._coordinator.submit(session, RELAY, arguments, sites, self._settings)
+        self._link.wait(self._start_timeout, self._coordinator.check)
+        self._lost.clear()
+
+    def _check_sites(self) -> None:
+        for name, process in self._processes.items():
+            if process.ended:
+                raise ClientError(name, f"its site has ended; it said: {process.last_words()}")
+
+    def members(self) -> list[str]:
+        """Names, sorted; a client that is away is still a member."""
+        return sorted(self._sites)
+
+    def call(
+        self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
+    ) -> dict[str, bytes | Exception]:
+        """Send each payload to its client, all at once; each reply, or what went wrong."""
+        if not self._finalizer.alive:
+            raise FederationError("the engine is closed: its clients are gone")
+        if not self._link.is_up or self._lost & payloads.keys():
+            self._mend()
+        self._asked_at = time.monotonic()
+        return self.replay.call(self._send, verb, payloads, timeout)
+
+    def _send(
+        self, parcels: Mapping[str, bytes], timeout: float | None
+    ) -> dict[str, bytes | Exception]:
+        answers = self._link.send(parcels, timeout, self._gone)
+        self._lost |= {name for name, a in answers.items() if isinstance(a, ClientError)}
+        return answers
+
+    def _gone(self, name: str) -> str | None:
+        """Why a client will not answer, as far as can be told; asked while others are waited for.
+
+        NVFlare tells nobody that a site has ended or was started again without its job, so its
+        server is asked from time to time.
+        """
+        process = self._processes.get(name)
+        if process is not None and process.ended:
+            return "its site has ended"
+        if time.monotonic() - self._asked_at > LOOK:
+            self._look()
+            self._asked_at = time.monotonic()
+        state = self._states.get(name, HAS_JOB)
+        return None if state == HAS_JOB else f"its site {state}"
+
+    def _look(self) -> None:
+        assert self._coordinator is not None
+        with self._coordinator.session() as session:
+            found = self._coordinator.states(session, list(self._sites.values()))
+        self._states = {name: found[site] for name, site in self._sites.items()}
+
+    def _mend(self) -> None:
+        """Start the job anew where a site came back without it: a job does not grow by itself."""
+        self._look()
+        came_back = [name for name in self._lost if self._states.get(name) == NO_JOB]
+        if self._link.is_up and not came_back:
+            return
+        assert self._coordinator is not None
+        here = {name: site for name, site in self._sites.items() if self._states[name] != AWAY}
+        with self._coordinator.session() as session:
+            self._submit(session, here)
+        self._states = {name: HAS_JOB if name in here else AWAY for name in self._sites}
+        self._lost = set(self._sites) - set(here)
+
+    def close(self) -> None:
+        """End the job, the server and the sites that were started here; twice is once."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class NvflareEngine(Parties):
+    """A whole federation on this machine, for trying it out: kits, server and sites as processes.
+
+    Attributes:
+        folder: of the kits; removed at the end.
+
+    Args:
+        births: the record each client is made from, by name.
+        make: "module:function" that makes a client of such a record, at its site.
+        start_timeout: seconds for all of it to start.
+    """
+
+    def __init__(
+        self, births: Mapping[str, bytes], make: str, start_timeout: float = 180.0
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="fedcircuits-"))
+        sites = {name: f"site-{at}" for at, name in enumerate(sorted(births), 1)}
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        try:
+            self._kits = provision(self.folder, "localhost", free_port(), list(sites.values()))
+            for name, site in sites.items():
+                local = self._kits.site(site) / "local"
+                (local / BIRTH_FILE).write_bytes(births[name])
+                write_json(local / SITE_FILE, {"client": HERE, "make": make})
+            super().__init__(self._kits, {}, start_timeout=start_timeout, sites=sites)
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    def _start_sites(self) -> None:
+        for name in self._sites:
+            self.start_site(name)
+
+    def start_site(self, client: str) -> None:
+        """Start the site of a client, again where its process has ended, and wait for it."""
+        site = self._sites[client]
+        self._processes[client] = Process(self._kits.site(site), site)
+        deadline = time.monotonic() + self._start_timeout
+        while self._link.is_up:  # else it is started with all the others
+            self._look()
+            self._check_sites()
+            if self._states[client] == NO_JOB:
+                self._lost.add(client)
+                return
+            if time.monotonic() > deadline:
+                raise ClientError(client, f"its site is not back after {self._start_timeout} s")
+            time.sleep(0.5)
+
+    def process_id(self, client: str) -> int:
+        """The process of a client's site."""
+        return self._processes[client].pid
+
+    @property
+    def server_id(self) -> int:
+        """The process of the server."""
+        assert self._coordinator is not None
+        return self._coordinator.process.pid
+
+    def close(self) -> None:
+        """End everything and remove the kits."""
+        super().close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def born_here(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -> Keeper:
+    """The client in a birth record that lies in the site's own folder."""
+    from fedcircuits.engines.nvflare.flare import named
+
+    del settings
+    birth = (folder / BIRTH_FILE).read_bytes()
+    return Keeper(lambda: named(site["make"])(birth), hashlib.sha256(birth).hexdigest())
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _end(
+    link: Link, processes: Mapping[str, Process], folder: Path, holder: list[Coordinator]
+) -> None:
+    link.close()
+    for process in processes.values():
+        process.stop()
+    for coordinator in holder:
+        coordinator.stop()
+    shutil.rmtree(folder, ignore_errors=True)

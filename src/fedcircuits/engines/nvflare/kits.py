@@ -1,0 +1,141 @@
+"""Start-up kits: certificates, and what a site lets the other side do.
+
+A folder of kits holds `coordinator/` (server, administrator and the authority's key) and one folder
+for each party. A party's kit says that only our executor runs there: a job may bring no code of its
+own, and nobody may list or read the party's files through the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcircuits.engines.nvflare.site_file import PARTY_FILE
+from fedcircuits.errors import FederationError
+
+ADMIN = "coordinator@fedcircuits.org"  # a name in a certificate; nothing is sent there
+COORDINATOR = "coordinator"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+TAKEN = ("server", COORDINATOR, "authority", "admin")
+EXECUTOR = "fedcircuits.engines.nvflare.flare.SiloExecutor"
+CONTROLLER = "fedcircuits.engines.nvflare.flare.FederationController"
+# What the one role there is may do. "none" for the commands that reach into a site.
+RIGHTS = {
+    "submit_job": "any",
+    "clone_job": "none",
+    "manage_job": "any",
+    "download_job": "any",
+    "view": "any",
+    "operate": "none",
+    "shell_commands": "none",
+    "byoc": "none",
+    "server-predeployed-flwr": "none",
+}
+SILENT_AFTER = 30  # seconds without a sign of life after which the server counts a site as gone
+
+
+@dataclass(frozen=True)
+class Kits:
+    """Where the kits of one federation are.
+
+    Attributes:
+        folder: of all of them.
+    """
+
+    folder: Path
+
+    @property
+    def server(self) -> Path:
+        """The kit of the server."""
+        return self.folder / COORDINATOR / "server"
+
+    @property
+    def admin(self) -> Path:
+        """The kit of whoever submits jobs."""
+        return self.folder / COORDINATOR / "admin"
+
+    def site(self, party: str) -> Path:
+        """The kit of a party."""
+        return self.folder / party
+
+
+def provision(folder: Path, host: str, port: int, parties: Sequence[str]) -> Kits:
+    """Make kits for new parties; those that are there keep theirs, and the authority stays.
+
+    Args:
+        folder: of the kits.
+        host: name or address under which parties reach the coordinator's machine.
+        port: the one port that must be open there.
+        parties: their names.
+    """
+    from fedcircuits.engines.nvflare.flare import make_kits
+
+    for party in parties:
+        if NAME.fullmatch(party) is None or party in TAKEN:
+            raise FederationError(
+                f"party {party!r}: a name is letters, digits, '-' and '_', begins with a letter or "
+                f"digit, and is none of {', '.join(TAKEN)}"
+            )
+    kits = Kits(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority = folder / COORDINATOR / "authority"
+    first = not authority.exists()
+    authority.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = make_kits(authority, host, port, list(parties), ADMIN)
+    if first:
+        _place(made / "server", kits.server)
+        _place(made / ADMIN, kits.admin)
+        _change(kits.server, class_allow_list=[CONTROLLER])
+    for party in parties:
+        if not kits.site(party).exists():
+            _place(made / party, kits.site(party))
+            _change(kits.site(party), class_allow_list=[EXECUTOR], allow_log_streaming=False)
+            told = {"party": party, "coordinator": f"{host}:{port}"}
+            write_json(kits.site(party) / "local" / PARTY_FILE, told)
+    shutil.rmtree(made)
+    return kits
+
+
+def _place(source: Path, to: Path) -> None:
+    shutil.move(source, to)
+    to.chmod(0o700)
+    for key in to.glob("startup/*.key"):
+        key.chmod(0o600)
+
+
+def _change(kit: Path, **values: Any) -> None:
+    """Write the site's own settings over the default ones."""
+    told = json.loads((kit / "local" / "resources.json.default").read_text(encoding="utf-8"))
+    told.update(values)
+    # Error logs stay where they are written: a traceback may quote a cell.
+    told["components"] = [c for c in told["components"] if c["id"] not in STREAMERS]
+    write_json(kit / "local" / "resources.json", told)
+    rights = {"format_version": "1.0", "permissions": {"lead": RIGHTS}}
+    write_json(kit / "local" / "authorization.json", rights)
+
+
+STREAMERS = ("site_log_streamer", "log_receiver")
+
+
+def set_storage(server: Path) -> None:
+    """Have the server keep its jobs and snapshots in its own kit."""
+    path = server / "local" / "resources.json"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    told["servers"][0]["heart_beat_timeout"] = SILENT_AFTER
+    storage = told["snapshot_persistor"]["args"]["storage"]["args"]
+    storage["root_dir"] = str(server.resolve() / "snapshots")
+    for component in told["components"]:
+        if component["id"] == "job_manager":
+            component["args"]["uri_root"] = str(server.resolve() / "jobs")
+    write_json(path, told)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """A JSON file for its owner only."""
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(value, indent=2), encoding="utf-8")

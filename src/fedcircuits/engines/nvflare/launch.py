@@ -1,0 +1,67 @@
+"""What the process of a server or site runs. A script: it needs NVFlare alone, which starts faster.
+
+NVFlare starts a process of its own for a job; both end when standard input does, on a signal, or
+when NVFlare itself comes to an end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+HEARTBEAT = 5.0  # seconds between a site's signs of life
+SERVER = "server"
+
+
+def run(kit: Path, name: str) -> None:
+    """Be the server or a site until told to stop. Does not come back."""
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, _stop)
+    role, uid = (SERVER, []) if name == SERVER else ("client", [f"uid={name}"])
+    sys.argv = [
+        f"{role}_train", "-m", str(kit), "-s", f"fed_{role}.json", "--set", "secure_train=true",
+        *uid, "org=fedcircuits", "config_folder=config", f"heart_beat_interval={HEARTBEAT}",
+    ]  # fmt: skip
+    try:
+        runpy.run_module(f"nvflare.private.fed.app.{role}.{role}_train", run_name="__main__")
+    finally:
+        end_family(os.getpid())
+
+
+def main() -> None:
+    """Entry point of a started process: runs until its standard input ends."""
+    kit, name = Path(sys.argv[1]), sys.argv[2]
+    threading.Thread(target=_end_with_input, name="fedcircuits-input", daemon=True).start()
+    run(kit, name)
+
+
+def _end_with_input() -> None:
+    while os.read(0, 2**12):
+        pass
+    end_family(os.getpid())
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    end_family(os.getpid())
+
+
+def end_family(pid: int) -> None:
+    """Kill a process and all it started; a job's process has a group of its own."""
+    import psutil  # type: ignore[import-untyped]
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for one in (*process.children(recursive=True), process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+
+
+if __name__ == "__main__":
+    main()

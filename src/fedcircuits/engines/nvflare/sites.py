@@ -1,0 +1,61 @@
+"""Processes of the server and of sites, which never outlive whoever started them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from fedcircuits.engines.nvflare import launch
+from fedcircuits.engines.processes import ONE_THREAD
+
+PATIENCE = 5.0  # seconds that a process has to end by itself
+OUTPUT = "output.txt"  # in a kit: what its process prints
+
+
+class Process:
+    """The process of one kit.
+
+    Args:
+        kit: folder of the server or of a site.
+        name: of the site, or "server".
+    """
+
+    def __init__(self, kit: Path, name: str) -> None:
+        self.kit, self.name = kit, name
+        with (kit / OUTPUT).open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", launch.__file__, str(kit.resolve()), name],
+                stdin=subprocess.PIPE,  # its end tells the process that nobody needs it any more
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self._process.poll() is not None
+
+    def last_words(self) -> str:
+        """The end of what it printed."""
+        text = (self.kit / OUTPUT).read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-5:])
+
+    def stop(self) -> None:
+        """End it and the processes it started; twice is once."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:  # it was stopped, say
+            launch.end_family(self.pid)
+            self._process.wait()

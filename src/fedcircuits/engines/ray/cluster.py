@@ -1,0 +1,266 @@
+"""All that touches Ray: the connection of this process, the actors, and what becomes of calls."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import ray as _ray
+
+from fedcircuits.engines.ray.settings import (
+    Environment,
+    check_address,
+    private_folder,
+    remove_folder,
+    variables,
+)
+from fedcircuits.engines.replay import Keeper
+from fedcircuits.engines.worker import ERROR, OK
+from fedcircuits.errors import ClientError, FederationError
+from fedcircuits.federation.birth import Birth
+
+ray: Any = _ray  # its types come and go with its versions
+Ref = Any  # what a call to an actor gives at once, and later its reply
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a client runs.
+
+    Attributes:
+        node: Ray's name of the machine's node.
+        address: of the machine.
+        process: number of the process there.
+        gpus: numbers of the GPUs it may use, whole or in part.
+    """
+
+    node: str
+    address: str
+    process: int
+    gpus: tuple[str, ...]
+
+
+class LostError(Exception):
+    """An actor was lost with a request; Ray starts it again."""
+
+
+# --- actors ---------------------------------------------------------------------------------------
+
+
+class Member:
+    """One client in a process of the cluster. A restart runs the constructor again, no more.
+
+    Args:
+        record: what the client is made from.
+        make: "module:function" that makes it.
+        rows: its rows where the record has none.
+        identity: a name for its data and settings.
+    """
+
+    def __init__(self, record: bytes, make: str, rows: Any, identity: str) -> None:
+        self._record, self._make, self._rows, self._identity = record, make, rows, identity
+        self._keeper: Keeper | None = None
+
+    def birth(self) -> tuple[str, Any]:
+        """Make the client; where it is, or why it cannot be made."""
+        try:
+            self._kept()
+        except Exception as error:  # whatever a table or learner raises belongs to the caller
+            return ERROR, f"{type(error).__name__}: {error}"
+        context = ray.get_runtime_context()
+        gpus = tuple(str(gpu) for gpu in context.get_accelerator_ids().get("GPU", []))
+        address = ray.util.get_node_ip_address()
+        return OK, Place(context.get_node_id(), address, os.getpid(), gpus)
+
+    def answer(self, parcel: bytes) -> tuple[str, Any]:
+        """Let the client answer; an exception is an answer too."""
+        try:
+            return OK, self._kept().answer(parcel)
+        except Exception as error:  # it cannot be made again: its file is gone, say
+            return ERROR, f"{type(error).__name__}: {error}"
+
+    def _kept(self) -> Keeper:
+        if self._keeper is None:
+            module, _, function = self._make.partition(":")
+            make = getattr(importlib.import_module(module), function)
+            record = self._record
+            if self._rows is not None:
+                birth = Birth.from_bytes(record)
+                record = replace(birth, data=_as_frame(self._rows)).to_bytes()
+            self._keeper = Keeper(lambda: make(record), self._identity)
+        return self._keeper
+
+
+def _as_frame(rows: Any) -> pd.DataFrame:
+    """An object of the cluster as rows: a DataFrame, or an Arrow table."""
+    if hasattr(rows, "to_pandas"):
+        rows = rows.to_pandas()
+    if not isinstance(rows, pd.DataFrame):
+        raise FederationError(
+            "the object of the cluster must be a DataFrame or an Arrow table, found "
+            f"{type(rows).__name__}"
+        )
+    return rows
+
+
+def start_member(
+    record: bytes, make: str, rows: Any, identity: str, max_restarts: int, wants: dict[str, Any]
+) -> Any:
+    """An actor of the cluster with a client in it; nodes take turns."""
+    options = {"max_restarts": max_restarts, "scheduling_strategy": "SPREAD", **wants}
+    return ray.remote(Member).options(**options).remote(record, make, rows, identity)
+
+
+def is_reference(data: object) -> bool:
+    """Whether this is an object of the cluster."""
+    return isinstance(data, ray.ObjectRef)
+
+
+def first_ready(refs: Iterable[Ref], timeout: float) -> list[Ref]:
+    """A reply that is there, none where the time is up."""
+    ready: list[Ref] = ray.wait(list(refs), timeout=timeout)[0]
+    return ready
+
+
+def fetch(name: str, ref: Ref) -> Any:
+    """What a client's actor replied; a `ClientError` where it has ended or says one."""
+    try:
+        status, found = ray.get(ref)
+    except ray.exceptions.ActorUnavailableError:
+        raise LostError from None
+    except ray.exceptions.ActorDiedError:
+        raise ClientError(name, "its process has ended and is not started again") from None
+    except ray.exceptions.RayError as error:
+        raise ClientError(name, f"{type(error).__name__}: {_first_line(error)}") from None
+    if status == ERROR:
+        raise ClientError(name, found)
+    return found
+
+
+def resources() -> str:
+    """What the cluster has and what of it is free, in words."""
+    return f"the cluster has {_words(ray.cluster_resources())}; free are " + _words(
+        ray.available_resources()
+    )
+
+
+def _words(amounts: Mapping[str, float]) -> str:
+    kept = {k: v for k, v in amounts.items() if not k.startswith("node:") and "memory" not in k}
+    return ", ".join(f"{name} {kept[name]:g}" for name in sorted(kept)) or "nothing"
+
+
+# --- the connection -------------------------------------------------------------------------------
+
+
+class _Connection:
+    """This process and its cluster, shared by all engines; what was begun here ends here."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._environment = Environment()
+        self._folder: Path | None = None
+        self._lock = threading.Lock()
+
+    def open(self, address: str | None, token: PathLike | None, tls: PathLike | None) -> bool:
+        """Connect unless there is a connection; whether it is ours to end."""
+        with self._lock:
+            address = address or os.environ.get("RAY_ADDRESS")
+            if not ray.is_initialized():
+                self._begin(address, token, tls)
+            else:
+                here = ray.get_runtime_context().gcs_address
+                if address not in (None, "auto", here):
+                    raise FederationError(
+                        f"this process is connected to the Ray cluster at {here} and cannot use "
+                        f"{address!r} too: close the other engine, or call ray.shutdown()"
+                    )
+                if not self._users:
+                    return False  # somebody else's connection
+            self._users += 1
+            return True
+
+    def _begin(self, address: str | None, token: PathLike | None, tls: PathLike | None) -> None:
+        local = address is None or address == "local"
+        self._environment.set(variables(local, token, tls))
+        how: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+        try:
+            _read_environment()
+            if local:
+                self._folder = private_folder()
+                how |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+                ray.init("local", _temp_dir=str(self._folder), **how)
+            else:
+                check_address(str(address))
+                ray.init(address, **how)
+        except BaseException as error:
+            self._finish()
+            known = (ray.exceptions.RayError, OSError, RuntimeError, ValueError)
+            if isinstance(error, FederationError) or not isinstance(error, known):
+                raise
+            raise FederationError(_why_not(None if local else address, error)) from error
+
+    def close(self) -> None:
+        """One engine fewer; the last one ends the connection, and the cluster if it is ours."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._finish()
+
+    def _finish(self) -> None:
+        with contextlib.suppress(Exception):  # a cluster that is gone cannot be left in order
+            ray.shutdown()
+        self._environment.restore()
+        if self._folder is not None:
+            remove_folder(self._folder)
+            self._folder = None
+
+
+CONNECTION = _Connection()
+
+
+def leave(actors: Mapping[str, Any], ours: bool) -> None:
+    """Kill actors, also those that hang, and end the connection where it is ours."""
+    if ray.is_initialized():
+        for actor in actors.values():
+            with contextlib.suppress(Exception):  # it has ended already
+                ray.kill(actor, no_restart=True)
+    if ours:
+        CONNECTION.close()
+
+
+def _read_environment() -> None:
+    """Have Ray look at the environment again: it did when it was imported."""
+    with contextlib.suppress(ImportError, AttributeError):
+        raylet: Any = importlib.import_module("ray._raylet")
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _why_not(address: str | None, error: BaseException) -> str:
+    if address is None:
+        return f"Ray did not start on this machine: {_first_line(error)}"
+    cause: BaseException | None = error
+    while cause is not None:
+        if "uthentication" in str(cause) or "AuthToken" in str(cause):
+            return (
+                f"the Ray cluster at {address} refused this process: the token is missing or "
+                "wrong. Give engine_options={'token': FILE}, or set RAY_AUTH_MODE=token and "
+                "RAY_AUTH_TOKEN_PATH=FILE"
+            )
+        cause = cause.__cause__ or cause.__context__
+    return (
+        f"cannot connect to the Ray cluster at {address} ({_first_line(error)}): is this machine "
+        "one of its nodes?"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

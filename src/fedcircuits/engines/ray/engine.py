@@ -1,0 +1,232 @@
+"""The engine on a Ray cluster.
+
+Ray starts and restarts processes and moves bytes between machines. A restarted actor makes its
+client anew from the birth record and is told again what it was told before (`replay`), so a killed
+process or node costs time and changes no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fedcircuits.engines.ray import cluster
+from fedcircuits.engines.ray.cluster import LostError, PathLike, Place, Ref
+from fedcircuits.engines.replay import Answers, Replay
+from fedcircuits.errors import ClientError, FederationError
+
+Progress = Callable[[float, str], None]  # part that is done of the current request, and words
+Amount = float | Mapping[str, float] | None
+PAUSE = 0.1  # seconds before an actor that was just lost is called again
+BEAT = 0.5  # seconds between looks at what is waited for
+
+
+class RayEngine:
+    """Clients as actors of a Ray cluster.
+
+    Args:
+        births: the record each client is made from, by name.
+        make: "module:function" that makes a client of such a record, in the actor.
+        address: of a running cluster ("host:port", or "auto" for the one of this machine); None for
+            the one this process is connected to, else for one on this machine alone that is
+            started now and stopped in the end.
+        num_cpus: CPUs kept for each client, or by client name; by default none are kept, and
+            clients are spread over the nodes.
+        num_gpus: the same for GPUs; with .25, four clients share one.
+        resources: further resources of clients by name, such as {"bank": {"bank-data": 1}}: that
+            client runs on a node that was started with them.
+        max_restarts: how often a client that dies is started again.
+        start_timeout: seconds for a client to find a place and read its table.
+        token: file with the token of the cluster, for clusters that ask for one.
+        tls: folder with `ca.crt`, `node.crt` and `node.key` (`certificates` makes such), for
+            clusters that encrypt.
+        folder: where replies are kept, so that a run that was killed goes on from there.
+        progress: called with the part of the clients that have answered and what was asked.
+        rows: references to objects of the cluster, for clients whose record has no rows.
+    """
+
+    def __init__(
+        self,
+        births: Mapping[str, bytes],
+        make: str,
+        address: str | None = None,
+        num_cpus: Amount = None,
+        num_gpus: Amount = None,
+        resources: Mapping[str, Mapping[str, float]] | None = None,
+        max_restarts: int = 3,
+        start_timeout: float = 300.0,
+        token: PathLike | None = None,
+        tls: PathLike | None = None,
+        folder: PathLike | None = None,
+        progress: Progress | None = None,
+        rows: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.replay = Replay(None if folder is None else Answers(Path(folder)))
+        self._max_restarts = max_restarts
+        self._start_timeout = start_timeout
+        self._progress = progress
+        self._actors: dict[str, Any] = {}
+        self._places: dict[str, Place] = {}
+        self._tell(0.0, "connecting to Ray")
+        ours = cluster.CONNECTION.open(address, token, tls)
+        # Also runs when the engine is forgotten or Python ends.
+        self._finalizer = weakref.finalize(self, cluster.leave, self._actors, ours)
+        try:
+            for name in sorted(births):
+                there = (rows or {}).get(name)
+                self._actors[name] = cluster.start_member(
+                    births[name],
+                    make,
+                    there,
+                    _identity(births[name], there),
+                    max_restarts,
+                    _wants(name, num_cpus, num_gpus, resources),
+                )
+            self._be_born()
+        except BaseException:
+            self.close()
+            raise
+
+    def _be_born(self) -> None:
+        """Wait until every client is made."""
+        waiting = {actor.birth.remote(): name for name, actor in self._actors.items()}
+        deadline = time.monotonic() + self._start_timeout
+        while waiting:
+            self._tell(1 - len(waiting) / len(self._actors), "starting clients")
+            ready = cluster.first_ready(waiting, BEAT)
+            if not ready and time.monotonic() > deadline:
+                late = sorted(waiting.values())
+                raise ClientError(
+                    late[0],
+                    f"not started within {self._start_timeout} s (nor were {late[1:]}); "
+                    f"{cluster.resources()}",
+                )
+            for ref in ready:
+                name = waiting.pop(ref)
+                try:
+                    self._places[name] = cluster.fetch(name, ref)
+                except LostError:  # while it read its table
+                    waiting[self._actors[name].birth.remote()] = name
+
+    @staticmethod
+    def is_there(data: object) -> bool:
+        """Whether rows are an object of the cluster, which only its actors read."""
+        return cluster.is_reference(data)
+
+    def members(self) -> list[str]:
+        """Names, sorted; a client that has ended is still a member."""
+        return sorted(self._actors)
+
+    def place(self, client: str) -> Place:
+        """Where a client runs, as of its last start that is known of."""
+        return self._places[client]
+
+    def call(
+        self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
+    ) -> dict[str, bytes | Exception]:
+        """Send each payload to its client, all at once; each reply, or what went wrong."""
+        if not self._finalizer.alive:
+            raise FederationError("the engine is closed: its clients are gone")
+        answers: dict[str, bytes | Exception] = {
+            name: ClientError(name, "is no member of this engine")
+            for name in payloads
+            if name not in self._actors
+        }
+        known = {name: data for name, data in payloads.items() if name not in answers}
+
+        def send(parcels: Mapping[str, bytes], left: float | None) -> dict[str, bytes | Exception]:
+            found = self._exchange(verb, parcels, left)
+            why = f"no answer to {verb!r} within {timeout} s"
+            return {name: found.get(name, ClientError(name, why)) for name in parcels}
+
+        answers |= self.replay.call(send, verb, known, timeout)
+        return {name: answers[name] for name in sorted(answers)}
+
+    def _exchange(
+        self, verb: str, parcels: Mapping[str, bytes], timeout: float | None
+    ) -> dict[str, bytes | Exception]:
+        """Parcels out and back, past restarts; those that are late are left out."""
+        answers: dict[str, bytes | Exception] = {}
+        asked = {self._actors[name].answer.remote(data): name for name, data in parcels.items()}
+        coming: dict[Ref, str] = {}  # actors that are started again ...
+        due: dict[str, float] = {}  # ... and when they must be there
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while asked or coming:
+            self._tell(
+                len(answers) / len(parcels),
+                f"{verb}: {len(answers)} of {len(parcels)} clients have answered"
+                + "".join(f", {name!r} is started again" for name in sorted(coming.values())),
+            )
+            left = BEAT if deadline is None else min(BEAT, deadline - time.monotonic())
+            if left <= 0:
+                break
+            for ref in cluster.first_ready([*asked, *coming], left):
+                is_back = ref in coming
+                name = coming.pop(ref) if is_back else asked.pop(ref)
+                try:
+                    found = cluster.fetch(name, ref)
+                    if is_back:
+                        self._places[name] = found
+                        asked[self._actors[name].answer.remote(parcels[name])] = name
+                    else:
+                        answers[name] = bytes(found)
+                except LostError:
+                    time.sleep(PAUSE)
+                    due.setdefault(name, time.monotonic() + self._start_timeout)
+                    coming[self._actors[name].birth.remote()] = name
+                except ClientError as error:
+                    answers[name] = error
+            for ref, name in list(coming.items()):
+                if time.monotonic() > due[name]:
+                    why = f"it has ended and was not back within {self._start_timeout} s"
+                    answers[name] = ClientError(name, f"{why}; {cluster.resources()}")
+                    del coming[ref]
+        return answers
+
+    def _tell(self, part: float, words: str) -> None:
+        if self._progress is not None:
+            self._progress(part, words)
+
+    def close(self) -> None:
+        """Let go of the clients, and stop the cluster if it was started here; twice is once."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _wants(
+    name: str,
+    num_cpus: Amount,
+    num_gpus: Amount,
+    resources: Mapping[str, Mapping[str, float]] | None,
+) -> dict[str, Any]:
+    """What a client's actor asks of a node."""
+    found = {
+        "num_cpus": num_cpus.get(name) if isinstance(num_cpus, Mapping) else num_cpus,
+        "num_gpus": num_gpus.get(name) if isinstance(num_gpus, Mapping) else num_gpus,
+        "resources": dict((resources or {}).get(name, {})) or None,
+    }
+    wants: dict[str, Any] = {kind: amount for kind, amount in found.items() if amount is not None}
+    if wants:
+        wants.setdefault("num_cpus", 0)  # else Ray keeps one where another resource is named
+    return wants
+
+
+def _identity(record: bytes, rows: Any) -> str:
+    """A name for a client's data and settings."""
+    there = b"" if rows is None else rows.binary()
+    return hashlib.sha256(record + there).hexdigest()

@@ -1,0 +1,343 @@
+"""Clients that end and come back: what they were told is told again, what they answered is kept.
+
+The server's side (`Replay`) writes down, for every client, the requests that changed it. Every
+request names the state that the client should be in. The client's side (`Keeper`) knows the state
+it is in; one that was started anew says so, gets the requests again in their order, and goes on as
+if nothing had happened. Fits are repeated only when somebody asks the models: replies that came
+back already are not computed a second time. With a folder (`Answers`) the replies outlive the
+server as well, so a killed server that is started again asks only for what is new.
+
+A state is a chain of digests: of the client's identity (its data and settings, as it says) and of
+every request that changed it. Engines carry the parcels made here as they would carry payloads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fedcircuits import encoding
+from fedcircuits.errors import ClientError, StorageError
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.client import VERBS
+
+# Requests that make models, which only the later ones look at.
+FITS, LOOKS_AT_MODELS = ("fit", "fit_classifier", "round"), ("ask", "query", "round")
+READS = (
+    "describe",
+    "digests",
+    "tell_label",
+    "start",
+    "table_of",
+    "ask",
+    "judge",
+    "calibrate",
+    "query",
+)
+LOGGED = tuple(verb for verb in VERBS if verb not in READS)
+# Replies on disk: what a client's state decides, and not its data file as it is now.
+KEPT = tuple(verb for verb in VERBS if verb not in ("describe", "digests", "tell_label", "query"))
+_HEAD = struct.Struct("<4sQ")
+_MARK = b"FCP1"
+
+Request = tuple[str, bytes]  # verb and payload
+Send = Callable[[Mapping[str, bytes], float | None], Mapping[str, bytes | Exception]]
+
+
+class Handler(Protocol):
+    """A client, or what guards one."""
+
+    def handle(self, verb: str, payload: bytes) -> bytes:
+        """Answer one message."""
+        ...
+
+
+def after(state: str, request: Request) -> str:
+    """The state that follows a request that changed a client."""
+    verb, payload = request
+    return hashlib.sha256(b"\x1f".join([state.encode(), verb.encode(), payload])).hexdigest()
+
+
+# --- parcels --------------------------------------------------------------------------------------
+
+
+def wrap(header: dict[str, object], *bodies: bytes) -> bytes:
+    """A header of JSON values and some bytes as one parcel."""
+    text = json.dumps({**header, "sizes": [len(b) for b in bodies]}).encode()
+    return _HEAD.pack(_MARK, len(text)) + text + b"".join(bodies)
+
+
+def unwrap(data: bytes) -> tuple[dict[str, object], list[bytes]]:
+    """Header and bodies of a parcel, or a `StorageError`."""
+    try:
+        mark, length = _HEAD.unpack_from(data)
+        header = json.loads(data[_HEAD.size : _HEAD.size + length])
+        at, bodies = _HEAD.size + length, []
+        for size in header["sizes"]:
+            bodies.append(bytes(data[at : at + size]))
+            at += size
+    except (struct.error, ValueError, KeyError, TypeError):
+        raise StorageError("not a parcel of an engine, or a damaged one") from None
+    if mark != _MARK or at != len(data):
+        raise StorageError("not a parcel of an engine, or one that is cut short")
+    return header, bodies
+
+
+# --- at the client --------------------------------------------------------------------------------
+
+
+class Keeper:
+    """Holds one client and brings a new one to the state that the server expects.
+
+    Args:
+        make: makes the client as it was born.
+        identity: a name for its data and settings; another one means another client.
+    """
+
+    def __init__(self, make: Callable[[], Handler], identity: str) -> None:
+        self._make = make
+        self._identity = identity
+        self._client = make()
+        self._state = _root(identity)
+        self._unfitted: list[Request] = []  # what a client must be told to have all its models
+
+    def answer(self, parcel: bytes) -> bytes:
+        """Answer one parcel with another; whatever goes wrong is an answer too."""
+        try:
+            header, bodies = unwrap(parcel)
+            verbs = [str(verb) for verb in _list(header, "verbs")]
+            *history, request = zip(verbs, bodies, strict=True)
+            if header.get("state") != self._state:
+                if not header.get("complete"):
+                    return wrap({"behind": True, "identity": self._identity})
+                self._begin_again(history)
+            reply = self._handle(request)
+        except Exception as error:  # whatever a learner raises belongs to the caller
+            return wrap({"error": f"{type(error).__name__}: {error}"})
+        changed = request[0] in LOGGED and not failed(reply)
+        if changed:
+            self._state = after(self._state, request)
+            if self._unfitted:
+                self._unfitted.append(request)
+        return wrap({"changed": changed}, reply)
+
+    def _handle(self, request: Request) -> bytes:
+        verb, payload = request
+        if verb in LOOKS_AT_MODELS and self._unfitted:
+            self._client = self._make()  # fits depend on what was told before them, in order
+            for each in _needed(self._unfitted):
+                self._tell(each)
+            self._unfitted = []
+        return self._client.handle(verb, payload)
+
+    def _begin_again(self, history: list[Request]) -> None:
+        self._client, self._state = self._make(), _root(self._identity)
+        for request in history:
+            if request[0] not in FITS:
+                self._tell(request)
+            self._state = after(self._state, request)
+        self._unfitted = history if any(verb in FITS for verb, _ in history) else []
+
+    def _tell(self, request: Request) -> None:
+        reply = self._client.handle(*request)
+        if failed(reply):
+            raise StorageError(
+                f"cannot be brought back to where it was: {request[0]!r} worked before and now "
+                f"fails ({m.Failed.from_bytes(reply).error})"
+            )
+
+
+def _root(identity: str) -> str:
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def _list(header: dict[str, object], name: str) -> list[object]:
+    found = header.get(name)
+    if not isinstance(found, list) or not found:
+        raise StorageError(f"a parcel of an engine lacks {name!r}")
+    return found
+
+
+def _needed(history: list[Request]) -> list[Request]:
+    """History without fits whose every model a later fit makes again."""
+    kept: list[Request] = []
+    later: set[str] = set()
+    for verb, payload in reversed(history):
+        if verb == "fit":
+            jobs = {json.dumps(job, sort_keys=True) for job in m.Fit.from_bytes(payload).jobs}
+            if jobs <= later:
+                continue
+            later |= jobs
+        kept.append((verb, payload))
+    return kept[::-1]
+
+
+def failed(reply: bytes) -> bool:
+    """Whether a reply says that the request was not done."""
+    if b"Failed" not in reply[:4096]:  # spares reading large replies
+        return False
+    with contextlib.suppress(StorageError):
+        m.Failed.from_bytes(reply)
+        return True
+    return False
+
+
+# --- at the server --------------------------------------------------------------------------------
+
+
+class Answers:
+    """Replies on disk, by what was asked of whom in which state.
+
+    Args:
+        folder: made where it is not there, for its owner only: models and cluster indices of
+            clients lie in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def get(self, key: str) -> bytes | None:
+        """A reply, or None; a damaged file is no reply."""
+        path = self._folder / key
+        if not path.is_file():
+            return None
+        data = encoding.read(path)
+        return data[32:] if hashlib.sha256(data[32:]).digest() == data[:32] else None
+
+    def put(self, key: str, reply: bytes) -> None:
+        """Keep a reply."""
+        encoding.write(self._folder / key, hashlib.sha256(reply).digest() + reply)
+
+
+@dataclass
+class _Known:
+    """What the server knows of one client."""
+
+    identity: str
+    state: str
+    told: list[Request]
+
+    def note(self, request: Request) -> None:
+        self.told.append(request)
+        self.state = after(self.state, request)
+
+
+class Replay:
+    """Sends requests through an engine and remembers what clients were told.
+
+    Args:
+        answers: where replies are kept, None to keep none.
+
+    Attributes:
+        asked: requests that went to a client, by verb: one that was answered from `answers` or
+            told again to a new process does not count.
+        brought_back: how often a client was brought back to its state, by name.
+    """
+
+    def __init__(self, answers: Answers | None = None) -> None:
+        self._answers = answers
+        self._known: dict[str, _Known] = {}
+        self.asked: dict[str, int] = {}
+        self.brought_back: dict[str, int] = {}
+
+    def call(
+        self, send: Send, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
+    ) -> dict[str, bytes | Exception]:
+        """Each client's reply, or what went wrong with it.
+
+        Args:
+            send: hands parcels to `Keeper.answer` of each client and brings back what it says, in
+                the time given; its errors are passed on.
+            verb: the request.
+            payloads: by client.
+            timeout: seconds for all of it.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        answers: dict[str, bytes | Exception] = {}
+        parcels = {}
+        for name in sorted(payloads):
+            kept = self._kept(name, (verb, payloads[name]))
+            if kept is not None:
+                answers[name] = kept
+            else:
+                parcels[name] = self._parcel(name, (verb, payloads[name]), complete=False)
+                self.asked[verb] = self.asked.get(verb, 0) + 1
+        again: dict[str, bytes] = {}
+        for name, reply in (send(parcels, timeout) if parcels else {}).items():
+            request = (verb, payloads[name])
+            answer = self._opened(name, request, reply)
+            if answer is None:
+                again[name] = self._parcel(name, request, complete=True)
+            else:
+                answers[name] = answer
+        if again:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            for name, reply in send(again, left).items():
+                answer = self._opened(name, (verb, payloads[name]), reply)
+                gone = ClientError(name, "it was started anew again while it was brought back")
+                answers[name] = gone if answer is None else answer
+        return {name: answers[name] for name in sorted(answers)}
+
+    def _parcel(self, name: str, request: Request, complete: bool) -> bytes:
+        known = self._known.get(name)
+        history = known.told if known is not None and complete else []
+        verbs = [verb for verb, _ in (*history, request)]
+        state = "" if known is None else known.state
+        bodies = [payload for _, payload in (*history, request)]
+        return wrap({"state": state, "complete": complete, "verbs": verbs}, *bodies)
+
+    def _opened(
+        self, name: str, request: Request, reply: bytes | Exception
+    ) -> bytes | Exception | None:
+        """The answer in a parcel; None where the client must be brought back first."""
+        if isinstance(reply, Exception):
+            return reply
+        try:
+            header, bodies = unwrap(reply)
+        except StorageError as error:
+            return ClientError(name, f"a reply that cannot be read: {error}")
+        if "error" in header:
+            return ClientError(name, str(header["error"]))
+        if header.get("behind"):
+            return self._found_behind(name, str(header.get("identity")))
+        if len(bodies) != 1:
+            return ClientError(name, "a reply that cannot be read: a parcel without an answer")
+        known = self._known[name]
+        if self._answers is not None and request[0] in KEPT and not failed(bodies[0]):
+            self._answers.put(_key(name, known.state, request), bodies[0])
+        if header.get("changed"):
+            known.note(request)
+        return bodies[0]
+
+    def _found_behind(self, name: str, identity: str) -> ClientError | None:
+        known = self._known.get(name)
+        if known is None:
+            self._known[name] = _Known(identity, _root(identity), [])
+        elif known.identity != identity:
+            return ClientError(
+                name, "it came back with other data or settings than it left with: train again"
+            )
+        else:
+            self.brought_back[name] = self.brought_back.get(name, 0) + 1
+        return None
+
+    def _kept(self, name: str, request: Request) -> bytes | None:
+        known = self._known.get(name)
+        if known is None or self._answers is None or request[0] not in KEPT:
+            return None
+        reply = self._answers.get(_key(name, known.state, request))
+        if reply is not None and request[0] in LOGGED:
+            known.note(request)
+        return reply
+
+
+def _key(name: str, state: str, request: Request) -> str:
+    return after(hashlib.sha256(f"{name}\x1f{state}".encode()).hexdigest(), request)

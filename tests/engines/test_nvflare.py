@@ -1,0 +1,219 @@
+"""NVFlare on this machine: the contract, and every way in which a site can be lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import fedcircuits as fc
+from contracts.engine import EngineContract, births, table
+from contracts.faulty import FAULTS
+from contracts.loopback import own_network
+from fedcircuits.engines.nvflare.engine import NvflareEngine
+from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+OPTIONS: dict[str, Any] = {"label": "bought", "agreement": "product"}
+PATHS = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def network() -> Iterator[None]:
+    with own_network():
+        yield
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def running(faults: Path) -> Iterator[NvflareEngine]:
+    """One federation of north, south and west for all tests of this file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", PATHS)
+        patch.setenv(FAULTS, str(faults))
+        with NvflareEngine(births(), "contracts.faulty:born") as engine:
+            yield engine
+
+
+@pytest.fixture
+def fault(faults: Path) -> Iterator[Callable[[str, str, str], Path]]:
+    """Have a client fail at a request; the file that shows that it has come to it."""
+
+    def tell(client: str, verb: str, what: str) -> Path:
+        (faults / f"{client}.{verb}").write_text(what)
+        return faults / f"{client}.{verb}.begun"
+
+    yield tell
+    for path in faults.iterdir():
+        path.unlink()
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all it has started."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def when(begun: Path, act: Callable[[], None]) -> threading.Thread:
+    """Do something once a client has come to where it fails."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + 120
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def local(**options: Any) -> Any:
+    rows = table().drop(columns="customer")
+    clients = {n: rows.iloc[at::3] for at, n in enumerate(("north", "south", "west"))}
+    return fc.federate(clients, learner="factorised", **OPTIONS, **options)
+
+
+def saved(fed: Any, path: Path) -> bytes:
+    fed.save(path)
+    return path.read_bytes()
+
+
+class TestNvflareEngine(EngineContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls) -> str:
+        return "nvflare"
+
+    @pytest.fixture
+    def transport(self, running: NvflareEngine) -> Any:
+        return running
+
+
+def test_site_killed_during_fit_is_left_out_and_named_and_can_come_back(
+    running: NvflareEngine, fault: Callable[[str, str, str], Path], tmp_path: Path
+) -> None:
+    lost = family(running.process_id("south"))
+    assert len(lost) == 2  # the site, and its part of the job
+    begun = fault("south", "fit", "sleep 100")
+    killing = when(begun, lost[0].kill)
+    start = time.monotonic()
+    fed = fc.federate(None, engine=running, timeout=60, **OPTIONS)
+    assert time.monotonic() - start < 30
+    killing.join()
+    assert list(fed.dropped) == ["south"]
+    assert "its site has ended" in fed.dropped["south"]
+    rows = table(seed=1)
+    expected = local().without("south").log_prob(rows)
+    np.testing.assert_allclose(fed.log_prob(rows), expected, rtol=0, atol=1e-9)
+    _, alive = psutil.wait_procs(lost, timeout=5)
+    assert not alive  # the job's process was in the middle of a fit and has ended too
+
+    begun.with_suffix("").unlink()
+    running.start_site("south")
+    again = fc.federate(None, engine=running, timeout=60, **OPTIONS)
+    assert again.dropped == {}
+    assert saved(again, tmp_path / "again.fc") == saved(local(), tmp_path / "local.fc")
+
+
+def test_site_killed_before_its_schema_is_an_error_by_name_within_the_timeout(
+    running: NvflareEngine, fault: Callable[[str, str, str], Path]
+) -> None:
+    begun = fault("west", "describe", "sleep 100")
+    killing = when(begun, lambda: os.kill(running.process_id("west"), signal.SIGKILL))
+    start = time.monotonic()
+    with pytest.raises(ClientError, match="client 'west': its site has ended"):
+        fc.federate(None, engine=running, timeout=60, **OPTIONS)
+    assert time.monotonic() - start < 30
+    killing.join()
+    begun.with_suffix("").unlink()
+    running.start_site("west")
+
+
+def test_site_killed_during_a_query_is_said_and_comes_back_with_its_models(
+    running: NvflareEngine, fault: Callable[[str, str, str], Path]
+) -> None:
+    rows = table(seed=1)
+    fed: Any = fc.federate(None, engine=running, placement="remote", timeout=60, **OPTIONS)
+    whole = fed.log_prob(rows)
+    assert whole.attrs["spoke"] == ("north", "south", "west")
+    np.testing.assert_allclose(whole, local().log_prob(rows), rtol=0, atol=1e-9)
+    tasks = running.replay.asked["query"]
+    assert tasks == 3  # all models and rows of a client are one task
+
+    begun = fault("north", "query", "sleep 100")
+    killing = when(begun, lambda: os.kill(running.process_id("north"), signal.SIGKILL))
+    with pytest.warns(FedcircuitsWarning, match="answered by south, west alone.*client 'north'"):
+        answer = fed.log_prob(rows)
+    killing.join()
+    assert answer.attrs["spoke"] == ("south", "west")
+    expected = local().without("north").log_prob(rows)
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-9)
+
+    begun.with_suffix("").unlink()
+    running.start_site("north")
+    again = fed.log_prob(rows)
+    assert again.attrs["spoke"] == ("north", "south", "west")
+    np.testing.assert_array_equal(again, whole)
+    assert running.replay.brought_back["north"] >= 1
+
+
+def test_site_that_hangs_is_named_at_its_timeout_and_the_others_are_kept(
+    running: NvflareEngine, fault: Callable[[str, str, str], Path]
+) -> None:
+    stopped = family(running.process_id("south"))
+
+    def stop() -> None:
+        for process in stopped:
+            process.suspend()
+
+    begun = fault("south", "fit", "sleep 1")
+    stopping = when(begun, stop)
+    start = time.monotonic()
+    try:
+        fed = fc.federate(None, engine=running, timeout=8, **OPTIONS)
+    finally:
+        stopping.join()
+        for process in stopped:
+            process.resume()
+    assert time.monotonic() - start < 40
+    assert list(fed.dropped) == ["south"]
+    assert "no answer within 8" in fed.dropped["south"]
+    assert fed.clients == ("north", "west")
+    begun.with_suffix("").unlink()
+    assert fc.federate(None, engine=running, timeout=60, **OPTIONS).dropped == {}
+
+
+def test_corrupt_reply_is_its_clients_and_the_others_go_on(
+    running: NvflareEngine, fault: Callable[[str, str, str], Path]
+) -> None:
+    fault("west", "fit", "corrupt")
+    fed = fc.federate(None, engine=running, timeout=60, seed=1, **OPTIONS)
+    assert list(fed.dropped) == ["west"]
+    assert "cannot be read" in fed.dropped["west"]
+
+
+def test_nothing_is_left_running_or_lying_about_after_close(running: NvflareEngine) -> None:
+    pids = [running.process_id(name) for name in running.members()]
+    processes = [p for pid in (*pids, running.server_id) for p in family(pid)]
+    assert len(processes) == 8  # server and sites, and for each its part of the job
+    home = running.folder
+    running.close()
+    running.close()
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not alive
+    assert not home.exists()
+    with pytest.raises(FederationError, match="closed"):
+        running.call("describe", {"north": b""})
