@@ -9,11 +9,7 @@ from typing import Any
 from fedcircuits import api, encoding, learners
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.birth import Birth
-from fedcircuits.federation.classifiers import (
-    Classifier,
-    DensityClassifier,
-    TreesClassifier,
-)
+from fedcircuits.federation.classifiers import Classifier, classifier_from_record
 from fedcircuits.federation.client import Client, MakeLearner
 
 # What a process of its own calls to make a client of a birth record.
@@ -45,11 +41,7 @@ def client_of(birth: Birth, make_learner: MakeLearner) -> Client:
 def classifier_of(data: bytes, label: str) -> Classifier:
     """The classifier in some bytes."""
     record = encoding.unpack(data, name="the classifier")
-    if record.kind == "trees":
-        from fedcircuits.learners.trees import Trees
-
-        return TreesClassifier(Trees.from_record(record))
-    return DensityClassifier(api.decode(record), label)
+    return classifier_from_record(record, label, api.decode)
 
 
 def learner_maker(learner: Any, options: Mapping[str, Any] | None = None) -> MakeLearner:

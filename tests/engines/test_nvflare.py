@@ -18,8 +18,10 @@ import fedcircuits as fc
 from contracts.engine import EngineContract, births, table
 from contracts.faulty import FAULTS
 from contracts.loopback import own_network
+from fedcircuits.engines import LocalEngine
 from fedcircuits.engines.nvflare.engine import NvflareEngine
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
+from fedcircuits.member import born
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 OPTIONS: dict[str, Any] = {"label": "bought", "agreement": "product"}
@@ -80,10 +82,10 @@ def when(begun: Path, act: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def local(**options: Any) -> Any:
-    rows = table().drop(columns="customer")
-    clients = {n: rows.iloc[at::3] for at, n in enumerate(("north", "south", "west"))}
-    return fc.federate(clients, learner="factorised", **OPTIONS, **options)
+def local() -> Any:
+    """The same federation in this process."""
+    clients = {name: born(data) for name, data in births().items()}
+    return fc.federate(None, engine=LocalEngine(clients), **OPTIONS)
 
 
 def saved(fed: Any, path: Path) -> bytes:
@@ -115,7 +117,7 @@ def test_site_killed_during_fit_is_left_out_and_named_and_can_come_back(
     killing.join()
     assert list(fed.dropped) == ["south"]
     assert "its site has ended" in fed.dropped["south"]
-    rows = table(seed=1)
+    rows = table(seed=1).drop(columns="customer")
     expected = local().without("south").log_prob(rows)
     np.testing.assert_allclose(fed.log_prob(rows), expected, rtol=0, atol=1e-9)
     _, alive = psutil.wait_procs(lost, timeout=5)
@@ -145,7 +147,7 @@ def test_site_killed_before_its_schema_is_an_error_by_name_within_the_timeout(
 def test_site_killed_during_a_query_is_said_and_comes_back_with_its_models(
     running: NvflareEngine, fault: Callable[[str, str, str], Path]
 ) -> None:
-    rows = table(seed=1)
+    rows = table(seed=1).drop(columns="customer")
     fed: Any = fc.federate(None, engine=running, placement="remote", timeout=60, **OPTIONS)
     whole = fed.log_prob(rows)
     assert whole.attrs["spoke"] == ("north", "south", "west")

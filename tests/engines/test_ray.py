@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import EngineContract, births, table
+from fedcircuits import partition
 from fedcircuits.engines import engine_named
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
 from fedcircuits.federation.birth import Birth
@@ -29,6 +29,7 @@ pytest.importorskip("ray", reason="the extra [ray] is not installed")
 pytestmark = pytest.mark.engine
 
 SLOW = "contracts.engine:slow"
+PATHS = os.pathsep.join([os.path.abspath("tests"), os.environ.get("PYTHONPATH", "")])
 
 
 PROGRAM = """
@@ -75,7 +76,10 @@ def killed() -> list[int]:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Any]:
     """One engine for the module: while it runs, others share the cluster that it started."""
-    with engine_named("ray")(births(), BORN) as engine:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", PATHS)  # as the actors get it, for clients made by `SLOW`
+        engine = engine_named("ray")(births(), BORN)
+    with engine:
         yield engine
 
 
@@ -184,17 +188,21 @@ def records(rows: pd.DataFrame) -> dict[str, bytes]:
     }
 
 
-class Killer:
-    """Kills once, when the wait for replies to a request has begun."""
+class During:
+    """Does something once, when clients have been at a request for half a second."""
 
-    def __init__(self, verb: str, kill: Callable[[], None]) -> None:
-        self.verb, self.kill, self.seen, self.done = verb, kill, 0, threading.Event()
+    def __init__(self, verb: str, act: Callable[[], None]) -> None:
+        self.verb, self.act, self.seen = verb, act, 0
 
     def __call__(self, part: float, words: str) -> None:
-        self.seen += words.startswith(f"{self.verb}: 0 of") and part == 0.0
-        if self.seen == 2 and not self.done.is_set():  # half a second after the first look
-            self.done.set()
-            self.kill()
+        self.seen += part == 0.0 and words.startswith(f"{self.verb}: 0 of")
+        if self.seen == 2:
+            self.seen += 1
+            self.act()
+
+    @property
+    def done(self) -> bool:
+        return self.seen > 2
 
 
 def model_bytes(fed: Any, path: Path) -> bytes:
@@ -209,16 +217,29 @@ def test_client_killed_during_fit_is_brought_back_and_the_model_is_the_same(
     rows = wide()
     clients = {name: rows.iloc[at::2].reset_index(drop=True) for at, name in enumerate("ab")}
     expected = model_bytes(fc.federate(clients, label="y", learner="hclt"), tmp_path / "local.fc")
-    killer = Killer("fit", lambda: os.kill(engine.place("b").process, signal.SIGKILL))
+    killer = During("fit", lambda: os.kill(engine.place("b").process, signal.SIGKILL))
     with engine_named("ray")(records(rows), BORN, progress=killer) as engine:
         before = engine.place("b").process
         fed = fc.federate(label="y", engine=engine)
-        assert killer.done.is_set()
+        assert killer.done
         assert engine.place("b").process != before
         assert engine.replay.brought_back == {"b": 1}
         assert engine.replay.asked["fit"] == 2  # one for each client: the other did not fit again
         assert fed.dropped == {}
         assert model_bytes(fed, tmp_path / "ray.fc") == expected
+
+
+def test_client_that_hangs_during_fit_is_dropped_by_name_and_the_rest_is_the_model(
+    running: Any, tmp_path: Path
+) -> None:
+    del running
+    rows = wide()
+    hang = During("fit", lambda: psutil.Process(engine.place("b").process).suspend())
+    with engine_named("ray")(records(rows), BORN, progress=hang) as engine:
+        fed = fc.federate(label="y", engine=engine, timeout=15.0)
+        assert hang.done
+        assert "client 'b': no answer to 'fit' within 15.0 s" in fed.dropped["b"]
+        assert fed.clients == ("a",)
 
 
 def test_run_that_was_killed_goes_on_from_its_folder_without_fitting_again(
@@ -319,7 +340,7 @@ def test_object_that_is_no_table_is_an_error_of_the_client(running: Any) -> None
 def test_one_table_is_split_over_many_clients_in_one_call(running: Any, tmp_path: Path) -> None:
     """More clients than CPUs: none is kept waiting for a place."""
     del running
-    shares = fc.partition.iid(table(n=240).drop(columns="customer"), 6)
+    shares = partition.iid(table(n=240).drop(columns="customer"), 6)
     told: list[str] = []
     fed = fc.federate(
         shares,

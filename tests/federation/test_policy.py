@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import struct
@@ -16,6 +17,7 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
+from fedcircuits import encoding
 from fedcircuits.engines import LocalEngine, Recorder
 from fedcircuits.errors import FederationError
 from fedcircuits.federation import messages as m
@@ -123,24 +125,55 @@ def test_a_column_not_offered_is_in_no_message() -> None:
         assert struct.pack("<d", 71.2345678901234) not in message.data
 
 
-@pytest.mark.parametrize(
-    ("verb", "request_"),
-    [
-        ("agree", m.Agree([{"name": "size"}], 0, None)),
-        ("cluster", m.Cluster("K", ["height", "size"], 2, False, False)),
-        ("start", m.AskStart(["size"], 2, False, 5)),
-        ("centres", m.AskCentres("K", ["size"], np.zeros((1, 2)), False)),
-        ("fit", m.Fit([{"job": "S0", "columns": ["size"], "group": None, "value": 0}], True)),
-        ("round", m.Round("J", ["size"], 0, False, {})),
-        ("fit_classifier", m.FitClassifier(["size", LABEL], True)),
-        ("query", m.Query("log_prob", ["S0"], ["size"], np.zeros((1, 1)), np.ones((1, 1), bool))),
-    ],
-)
-def test_a_request_for_a_column_not_offered_is_refused(verb: str, request_: m.Message) -> None:
+JOB = {"job": "S0", "columns": ["size"], "group": None, "value": 0, "per_label": False}
+NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
+    "agree": {"schema": [{"name": "size"}]},
+    "cluster": {"columns": ["height", "size"]},
+    "start": {"columns": ["size"]},
+    "centres": {"columns": ["size"]},
+    "fit": {"jobs": [JOB]},
+    "round": {"columns": ["size"]},
+    "fit_classifier": {"columns": ["size", LABEL]},
+    "query": {"columns": ["size"]},
+}
+
+
+def filled(verb: str, told: dict[str, Any]) -> bytes:
+    """A request with plain values in the fields that are not told."""
+    kind = VERBS[verb]
+    header: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
+    for entry in dataclasses.fields(kind):
+        if entry.type == "Array":
+            arrays[entry.name] = told.get(entry.name, np.zeros((1, 2)))
+        elif entry.type == "Arrays":
+            header[entry.name] = []
+        else:
+            header[entry.name] = told.get(entry.name, PLAIN[str(entry.type)])
+    return encoding.pack(encoding.Record(kind.__name__, header, arrays))
+
+
+PLAIN: dict[str, Any] = {
+    "int": 5, "float": 0.5, "str": "height", "bool": False, "str | None": None,
+    "list[str]": [], "list[Any]": [], "list[int]": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", NAMES_A_COLUMN)
+def test_a_request_for_a_column_not_offered_is_refused(verb: str) -> None:
     member = ready(Policy(columns=("height", "visits", LABEL)))
-    told = error_of(member.handle(verb, request_.to_bytes()))
+    told = error_of(member.handle(verb, filled(verb, NAMES_A_COLUMN[verb])))
     assert "'a' refuses" in told
     assert "'size' is not offered; offered are 'height', 'visits', 'bought'" in told
+
+
+def test_every_request_that_names_columns_is_in_the_list_above() -> None:
+    named = {
+        verb
+        for verb, kind in VERBS.items()
+        if {"columns", "jobs", "schema"} & {entry.name for entry in dataclasses.fields(kind)}
+    }
+    assert named == set(NAMES_A_COLUMN)
 
 
 def test_a_policy_cannot_offer_what_the_table_does_not_have() -> None:
@@ -306,6 +339,31 @@ def test_what_is_refused_never_reaches_the_client() -> None:
         assert "no such request; answered are" in error_of(member.handle(verb, b""))
     asked = m.Describe(5).to_bytes()
     assert "'south' asks; only 'server'" in error_of(member.handle("describe", asked, "south"))
+
+
+ODD: list[Any] = [None, True, -1, 10**30, "x", [], [[1]], [{"name": ["a"]}], {"a": 1}, [3, None]]
+
+
+def test_no_message_however_odd_brings_the_guard_down() -> None:
+    member = ready(Policy(columns=("height", "visits", "size", LABEL), rows_by_id=True))
+    arrays = [np.zeros(0), np.full((2, 3), -1), np.array(7.5), np.zeros((1, 12), dtype=np.uint8)]
+    answered = 0
+    for verb, kind in VERBS.items():
+        names = [entry.name for entry in dataclasses.fields(kind)]
+        for at, odd in enumerate(ODD * 2):
+            told = {
+                entry.name: arrays[(at + place) % len(arrays)]
+                for place, entry in enumerate(dataclasses.fields(kind))
+                if entry.type == "Array"
+            }
+            plain = [name for name in names if name not in told]
+            if plain:
+                told[plain[at % len(plain)]] = odd
+            reply = encoding.unpack(member.handle(verb, filled(verb, told)))
+            assert reply.kind in ("Failed", ENTRIES[verb].reply.__name__)
+            answered += reply.kind != "Failed"
+    assert answered > 5
+    assert m.Description.from_bytes(member.handle("describe", m.Describe(5).to_bytes())).n_rows
 
 
 def test_a_reply_that_is_too_large_is_refused() -> None:

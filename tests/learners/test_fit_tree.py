@@ -7,7 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from fedcircuits.learners.hclt.fit import FitOptions, fit_hclt, fit_mixture
+from fedcircuits.learners.hclt.fit import (
+    FitOptions,
+    Sample,
+    fit_hclt,
+    fit_mixture,
+    split_rows,
+    with_more_held,
+)
 from fedcircuits.learners.hclt.latent_tree import log_likelihood
 
 CARDS = (2, 12, 3, 5)
@@ -136,3 +143,29 @@ def test_a_code_out_of_range_is_named() -> None:
 def test_no_rows_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one row"):
         fit_hclt(np.zeros((0, 4), dtype=int), CARDS, ORDERED, rng=np.random.default_rng(0))
+
+
+def test_the_label_holds_out_more_rows_and_loses_none() -> None:
+    codes, labels = table(6000, 3)
+    codes[:, 1] = np.arange(6000)  # a name for every row
+    rng = np.random.default_rng(0)
+    everything = Sample(codes, np.arange(6000.0), labels)
+    train, held = map(everything.take, split_rows(everything, 0.1, rng))
+    fewer, more = with_more_held(train, held, rng)
+    assert len(more.codes) == pytest.approx(1500, abs=10)
+    assert set(held.codes[:, 1]) < set(more.codes[:, 1])
+    both = fewer.joined(more)
+    order = np.argsort(both.codes[:, 1])
+    np.testing.assert_array_equal(both.codes[order], codes)
+    np.testing.assert_array_equal(both.weights[order], everything.weights)
+    np.testing.assert_array_equal(both.labels[order], labels)
+    shares = np.bincount(more.labels) / np.bincount(labels)
+    np.testing.assert_allclose(shares, 0.25, atol=0.01)
+
+
+def test_few_validation_rows_stay_as_they_are() -> None:
+    codes, labels = table(3000, 2)
+    rng = np.random.default_rng(0)
+    everything = Sample(codes, np.ones(3000), labels)
+    train, held = map(everything.take, split_rows(everything, 0.1, rng))
+    assert with_more_held(train, held, rng) == (train, held)

@@ -14,6 +14,8 @@ from contracts.density import DensityContract, worlds_of
 from fedcircuits import encoding
 from fedcircuits.circuits import Circuit
 from fedcircuits.errors import StorageError, StructureError
+from fedcircuits.learners.hclt.choose_head import HeadTrial, choose_head, mean_auc
+from fedcircuits.learners.hclt.fit import Sample
 from fedcircuits.learners.hclt.forest import Forest
 from fedcircuits.learners.hclt.grow import Trees, grow, interacting, joined, state_ranks
 from fedcircuits.learners.hclt.head import HeadedCircuit
@@ -302,6 +304,60 @@ class TestChoice:
         rows = exclusive_or(600, 0)
         one, two = (fc.learn(rows, label="y", seed=4, head=True, n_states=3) for _ in range(2))
         pd.testing.assert_frame_equal(one.predict_proba(rows, "y"), two.predict_proba(rows, "y"))
+
+
+class TestRule:
+    """A head stays if it gains .001 AUC, and with class transitions more than .002 in all."""
+
+    CARDS, ORDERED = (4, 4, 3), np.array([True, True, False])
+
+    @classmethod
+    def trial(cls, plain_auc: float) -> tuple[HeadTrial, float]:
+        """A head beside a model that knows nothing, and that model's AUC."""
+        rng = np.random.default_rng(0)
+        codes = np.stack([rng.integers(0, card, size=3000) for card in cls.CARDS], axis=1)
+        labels = ((codes[:, 0] > 1) ^ (codes[:, 1] > 1) ^ (rng.random(3000) < 0.3)).astype(np.int64)
+        proba = np.tile(rng.uniform(0.4, 0.6, size=(3000, 1)), 2)
+        proba[:, 1] = 1 - proba[:, 0]
+        parts = slice(0, 2000), slice(2000, 3000)
+        train, held = (Sample(codes[p], np.ones(len(codes[p])), labels[p]) for p in parts)
+        both = (proba[parts[0]], proba[parts[1]])
+        found = choose_head(both, plain_auc, train, held, cls.CARDS, cls.ORDERED, False, rng)
+        return found, mean_auc(proba[parts[1]], labels[parts[1]])
+
+    @pytest.mark.parametrize(("beyond", "kept"), [(0.0021, True), (0.0019, False)])
+    def test_the_gain_over_the_additive_model_decides(self, beyond: float, kept: bool) -> None:
+        refused, before = self.trial(1.0)
+        assert refused.plan is None
+        assert refused.auc_gain > 0.1
+        with_head = before + refused.auc_gain
+        assert refused.auc_gain_in_all == pytest.approx(with_head - 1.0)
+        found, _ = self.trial(with_head - beyond)
+        assert (found.plan is not None) is kept
+        assert (found.auc_gain_in_all > 0.002) is kept
+
+    def test_what_transitions_gain_does_not_carry_a_head_that_gains_nothing(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found, _ = self.trial(0.0)
+        monkeypatch.setattr(
+            "fedcircuits.learners.hclt.choose_head.LEAST_OWN_GAIN", found.auc_gain + 0.01
+        )
+        refused, _ = self.trial(0.0)
+        assert refused.plan is None
+        assert refused.auc_gain_in_all > 0.002
+
+
+@pytest.mark.parametrize("fine", [True, False])
+def test_leaves_hold_a_fifth_of_the_root_of_all_rows_unless_fine(fine: bool) -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 30, size=(10_000, 3))
+    labels = rng.integers(0, 2, size=10_000)
+    ranks = tuple(np.arange(30) for _ in range(3))
+    forest = grow(Trees(3, 2000, fine=fine), ranks, codes, labels, 2, np.ones(10_000), rng)
+    _, leaves, _ = forest.reached(codes)
+    smallest = np.bincount(leaves)[forest.column < 0].min()
+    assert smallest < 20 if fine else smallest >= 20
 
 
 def test_auto_keeps_a_headed_model_whole() -> None:

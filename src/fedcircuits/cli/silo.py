@@ -66,7 +66,7 @@ def run(
     offered = "all columns" if rules.columns is None else ", ".join(rules.columns)
     out.say(f"{party}: {len(frame)} rows of {data}; offered: {offered}")
     out.say(f"{party}: coordinator at {told['coordinator']}; every message is noted in the audit")
-    out.say(f"{party}: waiting for work; Ctrl-C stops")
+    out.say(f"{party}: waiting for work, see {kit / 'log.txt'}; Ctrl-C stops")
     out.result({"party": party, "rows": len(frame), "coordinator": told["coordinator"]})
     out.flush()
     launch.run(kit.resolve(), party)

@@ -19,7 +19,7 @@ import json
 import struct
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol
 
@@ -245,6 +245,7 @@ class Replay:
     def __init__(self, answers: Answers | None = None) -> None:
         self._answers = answers
         self._known: dict[str, _Known] = {}
+        self._under_way: dict[str, Request] = {}
         self.asked: dict[str, int] = {}
         self.brought_back: dict[str, int] = {}
 
@@ -270,6 +271,7 @@ class Replay:
             else:
                 parcels[name] = self._parcel(name, (verb, payloads[name]), complete=False)
                 self.asked[verb] = self.asked.get(verb, 0) + 1
+        self._under_way = {name: (verb, payloads[name]) for name in parcels}
         again: dict[str, bytes] = {}
         for name, reply in (send(parcels, timeout) if parcels else {}).items():
             request = (verb, payloads[name])
@@ -311,11 +313,27 @@ class Replay:
         if len(bodies) != 1:
             return ClientError(name, "a reply that cannot be read: a parcel without an answer")
         known = self._known[name]
-        if self._answers is not None and request[0] in KEPT and not failed(bodies[0]):
-            self._answers.put(_key(name, known.state, request), bodies[0])
+        self._keep(name, request, bodies[0])
         if header.get("changed"):
             known.note(request)
         return bodies[0]
+
+    def received(self, name: str, reply: bytes | Exception) -> None:
+        """An engine may call this with each reply as it comes.
+
+        Then those of fast clients are on disk, should the server end while it waits for a slow one.
+        """
+        request = self._under_way.get(name)
+        if request is None or isinstance(reply, Exception) or name not in self._known:
+            return
+        with contextlib.suppress(StorageError):  # told when the call is over
+            header, bodies = unwrap(reply)
+            if "changed" in header and len(bodies) == 1:
+                self._keep(name, request, bodies[0])
+
+    def _keep(self, name: str, request: Request, answer: bytes) -> None:
+        if self._answers is not None and request[0] in KEPT and not failed(answer):
+            self._answers.put(_key(name, self._known[name].state, request), answer)
 
     def _found_behind(self, name: str, identity: str) -> ClientError | None:
         known = self._known.get(name)
@@ -340,4 +358,18 @@ class Replay:
 
 
 def _key(name: str, state: str, request: Request) -> str:
-    return after(hashlib.sha256(f"{name}\x1f{state}".encode()).hexdigest(), request)
+    return after(hashlib.sha256(f"{_WIRE}\x1f{name}\x1f{state}".encode()).hexdigest(), request)
+
+
+def _wire() -> str:
+    """A name for what messages look like: replies kept by a version that differs are not read."""
+    known = [kind for kind in vars(m).values() if isinstance(kind, type)]
+    shapes = [
+        (kind.__name__, [(field.name, str(field.type)) for field in fields(kind)])
+        for kind in known
+        if issubclass(kind, m.Message)
+    ]
+    return repr((encoding.VERSION, sorted(shapes)))
+
+
+_WIRE = _wire()

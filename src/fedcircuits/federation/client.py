@@ -36,6 +36,7 @@ from fedcircuits.federation.fitting import (
 )
 from fedcircuits.federation.ids import check_distinct, digests, fingerprint
 from fedcircuits.federation.packing import pack_codes, unpack_codes
+from fedcircuits.federation.randomised_response import randomise
 from fedcircuits.federation.rounds import Session, rounds_of
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.schema import Kind, Schema, Table, Variable
@@ -214,6 +215,14 @@ class Client:
         self._groups[request.job] = index
         rows = np.bincount(index, minlength=stratum_of.size).astype(float)
         told = index[self._aligned.rows] if request.tell_rows else index[:0]
+        if request.epsilon > 0:
+            if not self._secret:
+                raise FedcircuitsError(
+                    "randomised response needs noise that the server cannot predict: pass "
+                    "id_secret=, which the clients know and the server does not"
+                )
+            noise = named_rng(self._seed, self.name, "randomised response", self._secret)
+            told = randomise(told, stratum_of.size, request.epsilon, noise)
         return m.Clustered(rows, _unnamed(stratum_of), pack_codes(told, stratum_of.size))
 
     def _assign(self, request: m.Assign) -> m.Ready:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
 
 import pandas as pd
 
@@ -27,7 +26,7 @@ def describe(
     # Levels that these images happen not to have are levels all the same.
     pixels = [name for name in pixel_columns(frame) if name not in kinds]
     levels = dict.fromkeys(pixels, (0.0, 255.0))
-    every: dict[str, Kind] = {**kinds, **dict.fromkeys(pixels, cast(Kind, "count"))}
+    every: dict[str, Kind] = {**kinds, **dict.fromkeys(pixels, "count")}
     schema = Schema.infer(frame, every, levels, missing_values=missing_values)
     table = schema.encode(frame, missing_values=missing_values)
     sketches: m.Arrays = {}

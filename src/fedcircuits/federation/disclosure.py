@@ -163,6 +163,13 @@ def _clustered(reply: m.Clustered) -> Groups:
     yield "rows of a cluster", reply.rows
 
 
+def _centre_sums(reply: m.CentreSums) -> Groups:
+    yield "rows around a centre", reply.rows
+    # Which rows are counted elsewhere is the server's choice: their number is a group as well.
+    yield "rows around a centre that are counted here", reply.once
+    yield "rows around a centre that are counted elsewhere", reply.rows - reply.once
+
+
 def _fitted(reply: m.Fitted) -> Groups:
     yield "rows behind a model", reply.rows.values()
 
@@ -178,9 +185,7 @@ ENTRIES: dict[str, Entry] = {
     "cluster": Entry(m.Clustered, _cluster, _clustered),
     "assign": Entry(m.Ready, groups=_ready),
     "start": Entry(m.Start, _columns, lambda reply: iter([("rows of a cluster", reply.rows)])),
-    "centres": Entry(
-        m.CentreSums, _columns, lambda reply: iter([("rows around a centre", reply.rows)])
-    ),
+    "centres": Entry(m.CentreSums, _columns, _centre_sums),
     "table_of": Entry(
         m.JointTable, groups=lambda reply: iter([("rows of a cell", reply.counts.ravel())])
     ),

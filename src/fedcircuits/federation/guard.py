@@ -63,10 +63,15 @@ class Guarded:
         if sender != self._coordinator:
             raise PolicyError(f"{sender!r} asks; only {self._coordinator!r} is answered")
         request = self._checked_request(verb, data)
-        answer = self._checked_reply(verb, self._client.handle(verb, data))
-        if isinstance(request, m.Agree):
-            self._label = request.label
-            self._is_own = request.label in {variable["name"] for variable in request.schema}
+        answer = self._client.handle(verb, data)
+        failed = _failure(answer)
+        if failed is not None:
+            answer = answer if self._policy.errors == "told" else self._hushed(verb, failed)
+        else:
+            self._check_reply(verb, answer)
+            if isinstance(request, m.Agree):
+                self._label = request.label
+                self._is_own = request.label in [variable["name"] for variable in request.schema]
         self._audit.write(verb, len(data), sender, None)
         return answer
 
@@ -81,7 +86,9 @@ class Guarded:
             request = VERBS[verb].from_bytes(payload)
             own_label = self._label if self._is_own else None
             asked = ENTRIES[verb].asks(request, self._policy, own_label)
-        except (StorageError, KeyError, TypeError, IndexError, AttributeError) as error:
+            if not all(isinstance(name, str) for name in asked.columns):
+                raise StorageError("a column's name is a string")
+        except (StorageError, KeyError, TypeError, ValueError, IndexError) as error:
             raise PolicyError(f"a message that cannot be read: {error}") from None
         offered = self._policy.columns
         if offered is not None:
@@ -97,11 +104,8 @@ class Guarded:
             raise PolicyError(f"it asks for {asked.fault}")
         return request
 
-    def _checked_reply(self, verb: str, answer: bytes) -> bytes:
-        """The reply, unless it tells of a small group or is too large."""
-        failed = _failure(answer)
-        if failed is not None:
-            return answer if self._policy.errors == "told" else self._hushed(verb, failed)
+    def _check_reply(self, verb: str, answer: bytes) -> None:
+        """Refuse a reply that tells of a small group or is too large."""
         entry = ENTRIES[verb]
         try:
             groups = list(entry.groups(entry.reply.from_bytes(answer)))
@@ -119,7 +123,6 @@ class Guarded:
                 f"the reply has {len(answer)} bytes; the largest is "
                 f"{self._policy.max_message_bytes} (max_message_bytes in its policy)"
             )
-        return answer
 
     def _hushed(self, verb: str, error: str) -> bytes:
         """What sort of error it was; its text may quote a cell and stays in the client's log."""

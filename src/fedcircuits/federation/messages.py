@@ -127,13 +127,17 @@ class Label(Message):
 
 @dataclass(frozen=True)
 class Cluster(Message):
-    """Server: cluster these columns into K parts; within the label's classes if you may."""
+    """Server: cluster these columns into K parts; within the label's classes if you may.
+
+    With `epsilon` above 0 the indices of rows are told by randomised response.
+    """
 
     job: str
     columns: list[str]
     n_clusters: int
     within_label: bool
     tell_rows: bool
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from fedcircuits.errors import ClientError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.calibration import Calibration
 from fedcircuits.federation.server import Server
-from fedcircuits.federation.weights import log_shares
+from fedcircuits.federation.weights import label_skew, log_shares
 from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Schema, Table
 from fedcircuits.schema.grid import FloatArray
@@ -180,9 +180,10 @@ def indicator_leaf(schema: Schema, label: str, code: int) -> Circuit:
 
 
 LogProbs = Callable[[tuple[str, str, int], Table], FloatArray]
-# A table of this name allows posteriors re-based to the global prior, from this skew on: the mean
-# distance (total variation) of the clients' class shares from the overall ones.
-REBASE, SKEWED = "rebase", 0.05
+# A table of this name allows posteriors re-based to the global prior, from this skew on: how far
+# (total variation) the spread of a class over the clients is from that of all rows, the mean over
+# classes. So a rare class counts like a common one; clients drawn at random stay well below.
+REBASE, SKEWED = "rebase", 0.15
 
 
 def class_log_probs(
@@ -240,10 +241,7 @@ def rebased(ingredients: Ingredients) -> Ingredients:
         return ingredients
     _, rows = _class_rows(ingredients)
     total, tells = rows.sum(), (rows > 0).all(axis=1)
-    shares = rows / rows.sum(axis=1, keepdims=True)
-    apart = 0.5 * np.abs(shares - rows.sum(axis=0) / total).sum(axis=1)
-    skew = float(apart @ rows.sum(axis=1) / total)
-    if skew <= SKEWED or rows[tells].sum() < 0.5 * total:
+    if label_skew(rows) <= SKEWED or rows[tells].sum() < 0.5 * total:
         return ingredients
     log_prior = log_shares(rows.sum(axis=0))
     return replace(ingredients, calibration=Calibration(np.ones(1), log_prior, 0.0))

@@ -155,6 +155,23 @@ def labelled_images(
     )
 
 
+def pixel_columns(frame: pd.DataFrame) -> list[str]:
+    """Columns of a table that hold pixels: named so, and whole levels 0 .. 255 throughout."""
+    found = []
+    for name in frame.columns:
+        match = _NAME.fullmatch(str(name))
+        if match is None or (match[3] or "R") not in CHANNELS["rgb"]:
+            continue
+        column = frame[name]
+        if column.dtype.kind not in "iuf":
+            continue
+        levels = column.to_numpy(dtype=float, na_value=np.nan)
+        levels = levels[~np.isnan(levels)]
+        if ((levels >= 0) & (levels <= 255) & (levels == np.floor(levels))).all():
+            found.append(str(name))
+    return found
+
+
 def pixel_places(schema: Schema) -> list[tuple[int, int, str]] | None:
     """Row, column and channel of every variable, None if one of them is no pixel."""
     found = [_NAME.fullmatch(name) for name in schema.names]

@@ -69,26 +69,20 @@ class Questions:
         """Log-density of every row, in nats."""
         frame = self._frame(rows)
         values = self._method("log_prob")(frame, unknown=unknown)
-        return _answer({"log_prob": values.tolist(), **self._ignored(frame)})
+        return _answer({"log_prob": values.tolist()})
 
     def predict_proba(self, rows: Rows, target: str, unknown: str, impossible: str) -> Answer:
         """p(target | row) of every row."""
         frame = self._frame(rows)
-        ask = self._method("predict_proba")
-        if hasattr(self.model, "log_prob"):
-            proba = ask(frame, target, unknown=unknown, impossible=impossible)
-        else:  # a classifier has one target
-            if target != self.model.label:
-                raise QueryError(
-                    f"this model predicts {self.model.label!r} alone, found {target!r}"
-                )
-            proba = ask(frame, unknown=unknown)
+        how = {"unknown": unknown}
+        if hasattr(self.model, "log_prob"):  # a classifier knows no impossible evidence
+            how["impossible"] = impossible
+        proba = self._method("predict_proba")(frame, target, **how)
         return _answer(
             {
                 "target": target,
                 "outcomes": proba.columns.tolist(),
                 "probabilities": proba.to_numpy().tolist(),
-                **self._ignored(frame, target),
             }
         )
 
@@ -96,7 +90,7 @@ class Questions:
         """Every row with its gaps filled by a most probable completion."""
         frame = self._frame(rows)
         filled = self._method("mpe")(frame, unknown=unknown)
-        return _answer({"rows": _records(filled), **filled.attrs, **self._ignored(frame)})
+        return _answer({"rows": _records(filled), **filled.attrs})
 
     def sample(
         self, n: int, given: Row | None, rows: Rows | None, seed: int | None, unknown: str
@@ -107,7 +101,7 @@ class Questions:
         if total > self.limits.samples:
             raise TooMuchError(f"at most {self.limits.samples} samples a request, found {total}")
         drawn = self._method("sample")(n, evidence, seed=seed, unknown=unknown)
-        return _answer({"rows": _records(drawn), **self._ignored(evidence)})
+        return _answer({"rows": _records(drawn)})
 
     def moment(
         self, name: str, order: int, given: Row | None, rows: Rows | None, impossible: str
@@ -115,13 +109,13 @@ class Questions:
         """E[name**order | evidence], one value for each row of evidence."""
         evidence = self._evidence(given, rows)
         found = self._method("moment")(name, order, evidence, impossible=impossible)
-        return _answer({"values": _listed(found), **self._ignored(evidence)})
+        return _answer({"values": _listed(found)})
 
     def variance(self, name: str, given: Row | None, rows: Rows | None, impossible: str) -> Answer:
         """Var[name | evidence], one value for each row of evidence."""
         evidence = self._evidence(given, rows)
         found = self._method("variance")(name, evidence, impossible=impossible)
-        return _answer({"values": _listed(found), **self._ignored(evidence)})
+        return _answer({"values": _listed(found)})
 
     def covariance(self, names: Sequence[str] | None, given: Row | None) -> Answer:
         """Covariance matrix of numeric variables given some values."""
@@ -173,13 +167,6 @@ class Questions:
         if rows is not None:
             return self._frame(rows)
         return None if given is None else dict(given)
-
-    def _ignored(self, evidence: Any, *also: str) -> Answer:
-        """Columns of rows that the model does not have: told, since a misspelt name is one too."""
-        if not isinstance(evidence, pd.DataFrame):
-            return {}
-        names = [str(n) for n in evidence.columns if n not in (*self.model.schema.names, *also)]
-        return {"ignored": names} if names else {}
 
 
 def _variable(variable: Variable) -> Answer:

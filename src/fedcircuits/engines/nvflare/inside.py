@@ -37,7 +37,7 @@ class InController:
         start, before = time.monotonic(), self.replay.asked.get(verb, 0)
         self._note("begins", verb=verb, clients=sorted(payloads))
         limit = self._longest if timeout is None else timeout
-        answers = self.replay.call(self._carrier.send, verb, payloads, limit)
+        answers = self.replay.call(self._send, verb, payloads, limit)
         failed = {name: str(a) for name, a in answers.items() if isinstance(a, Exception)}
         self._note(
             "done",
@@ -48,6 +48,14 @@ class InController:
             failed=failed,
         )
         return answers
+
+    def _send(
+        self, parcels: Mapping[str, bytes], timeout: float | None
+    ) -> Mapping[str, bytes | Exception]:
+        found: dict[str, bytes | Exception] = self._carrier.send(
+            parcels, timeout, told=self.replay.received
+        )
+        return found
 
     def _note(self, what: str, **facts: Any) -> None:
         line = {"time": time.time(), "what": what, **facts}

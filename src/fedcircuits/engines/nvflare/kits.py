@@ -115,6 +115,9 @@ def _change(kit: Path, **values: Any) -> None:
     # Error logs stay where they are written: a traceback may quote a cell.
     told["components"] = [c for c in told["components"] if c["id"] not in STREAMERS]
     write_json(kit / "local" / "resources.json", told)
+    logs = json.loads((kit / "local" / "log_config.json.default").read_text(encoding="utf-8"))
+    logs["loggers"]["root"]["handlers"] = ["logFileHandler", "errorFileHandler"]
+    write_json(kit / "local" / "log_config.json", logs)
     rights = {"format_version": "1.0", "permissions": {"lead": RIGHTS}}
     write_json(kit / "local" / "authorization.json", rights)
 

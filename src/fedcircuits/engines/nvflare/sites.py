@@ -45,9 +45,12 @@ class Process:
         return self._process.poll() is not None
 
     def last_words(self) -> str:
-        """The end of what it printed."""
-        text = (self.kit / OUTPUT).read_text(encoding="utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-5:])
+        """The end of what it printed and logged as an error."""
+        said = []
+        for path in (self.kit / "error_log.txt", self.kit / OUTPUT):
+            if path.exists():
+                said += path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+        return "\n".join(said)
 
     def stop(self) -> None:
         """End it and the processes it started; twice is once."""

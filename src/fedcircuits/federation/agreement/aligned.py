@@ -96,11 +96,11 @@ def spaces_with_label(server: Server) -> list[tuple[tuple[str, ...], list[str]]]
 
 
 def cluster_everywhere(
-    server: Server, n_clusters: int, within_label: bool
+    server: Server, n_clusters: int, within_label: bool, epsilon: float = 0.0
 ) -> dict[str, m.Clustered]:
     """Every client clusters its own columns and tells the index of its aligned rows."""
     requests = {
-        client: m.Cluster("K", list(server.held[client]), n_clusters, within_label, True)
+        client: m.Cluster("K", list(server.held[client]), n_clusters, within_label, True, epsilon)
         for client in server.clients
     }
     return server.call(PHASE, "cluster", requests, m.Clustered)

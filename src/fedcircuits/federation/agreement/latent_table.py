@@ -1,10 +1,15 @@
 """`latent-table`: latent classes from a table of counts alone.
 
 The table N(k_1..k_C) is an inner product across parties: a secure sum cannot make it where columns
-are split. Here a *trusted aggregator*, which is the server of this run, sees the clusters' indices
-of aligned rows and hands on the table only; that is the default and the only way implemented. With
-`epsilon` the table gets Laplace noise of scale 2 / epsilon (one replaced row changes two cells)
-before anything is fitted to it. The epsilon covers this table, not the client circuits.
+are split. Two mechanisms are here, by name:
+
+- "trusted" (the default): a trusted aggregator, which is the server of this run, sees the clusters'
+  indices of aligned rows and hands on the table only. With `epsilon` the table gets Laplace noise
+  of scale 2 / epsilon (one replaced row changes two cells) before anything is fitted to it.
+- "randomised-response": clients randomise the index of every row themselves, and the server
+  estimates the table. The epsilon is that of one index.
+
+In both the epsilon covers indices or table, not the client circuits and not rows per cluster.
 
 No row's class is sent. A client's rows belong to class l as far as r(l | k_c) says, which makes
 p_c(x_S | l) the mixture of its own cluster models with weights r_c(k | l):
@@ -28,12 +33,14 @@ from fedcircuits.federation.agreement.class_models import cell_of
 from fedcircuits.federation.agreement.counts import fit_clusters
 from fedcircuits.federation.agreement.latent_classes import fit_within_strata
 from fedcircuits.federation.glue import Network
+from fedcircuits.federation.randomised_response import estimated_table
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.training import Ingredients
 from fedcircuits.schema.grid import FloatArray, IntArray
 
 MOST_CELLS = 200_000
+MECHANISMS = ("trusted", "randomised-response")
 
 
 @dataclass(frozen=True)
@@ -43,14 +50,17 @@ class LatentTable:
     Attributes:
         n_classes: R.
         n_clusters: K at each client.
-        epsilon: of the Laplace noise on the table; None for no noise.
+        epsilon: of the Laplace noise on the table, None for no noise; of the randomised response,
+            which needs one.
         label_private: cluster without the label at its owner.
+        mechanism: who sees what: "trusted" or "randomised-response".
     """
 
     n_classes: int = 24
     n_clusters: int = 32
     epsilon: float | None = None
     label_private: bool = False
+    mechanism: str = "trusted"
 
     @property
     def name(self) -> str:
@@ -60,6 +70,12 @@ class LatentTable:
     @property
     def leaves_client(self) -> tuple[str, ...]:
         """What leaves a client."""
+        if self.mechanism == "randomised-response":
+            return (
+                "cluster index of each aligned row by randomised response, epsilon "
+                f"{self.epsilon or 0.0:g} an index",
+                "rows per cluster",
+            )
         noise = "" if self.epsilon is None else f", with Laplace noise of scale 2/{self.epsilon:g}"
         return (
             "to the trusted aggregator (the server of this run): cluster index of each aligned row",
@@ -69,10 +85,27 @@ class LatentTable:
 
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
         """Cluster, count, fit latent classes to the table, let clients map their rows."""
-        clustered = cluster_everywhere(server, self.n_clusters, not self.label_private)
+        if self.mechanism not in MECHANISMS:
+            raise FederationError(
+                f"the mechanism is {' or '.join(MECHANISMS)}, found {self.mechanism!r}"
+            )
+        randomised = self.mechanism == "randomised-response"
+        if (self.epsilon is None and randomised) or (self.epsilon or 1.0) <= 0:
+            raise FederationError(
+                f"epsilon must be positive, found {self.epsilon} (mechanism {self.mechanism!r})"
+            )
+        epsilon = float(self.epsilon or 0.0) if randomised else 0.0
+        clustered = cluster_everywhere(server, self.n_clusters, not self.label_private, epsilon)
         sizes = [clustered[c].rows.size for c in server.clients]
         rng = named_rng(server.seed, "latent-table")
-        tuples, counts = self._table(aligned_indices(server, clustered), sizes, rng)
+        indices = aligned_indices(server, clustered)
+        if randomised:
+            self._check_cells(sizes)
+            shares = [clustered[c].rows / clustered[c].rows.sum() for c in server.clients]
+            cells = estimated_table(indices, sizes, shares, epsilon)
+            tuples, counts = np.argwhere(cells > 0), cells[cells > 0]
+        else:
+            tuples, counts = self._table(indices, sizes, rng)
         strata = np.zeros(len(tuples), dtype=np.int64)
         if server.label_holders and not self.label_private:
             owner = server.label_holders[0]
@@ -91,12 +124,7 @@ class LatentTable:
         counts = found.astype(float)
         if self.epsilon is None:
             return tuples, counts
-        if self.epsilon <= 0:
-            raise FederationError(f"epsilon must be positive, found {self.epsilon}")
-        if prod(sizes) > MOST_CELLS:
-            raise FederationError(
-                f"a table of {prod(sizes)} cells cannot be given noise: use fewer clusters"
-            )
+        self._check_cells(sizes)
         # Noise on every cell, those without a row too: an absent cell would give its zero away.
         every = np.array(list(combinations(*map(range, sizes))), dtype=np.int64)
         cells = np.zeros(tuple(sizes))
@@ -104,6 +132,13 @@ class LatentTable:
         noisy = cells.ravel() + rng.laplace(scale=2.0 / self.epsilon, size=cells.size)
         kept = noisy > 0
         return every[kept], noisy[kept]
+
+    @staticmethod
+    def _check_cells(sizes: list[int]) -> None:
+        if prod(sizes) > MOST_CELLS:
+            raise FederationError(
+                f"a table of {prod(sizes)} cells cannot be given noise: use fewer clusters"
+            )
 
     def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
         """One product for every latent class, of mixtures of all clusters of all holders."""

@@ -59,7 +59,7 @@ class ProductOfClasses:
             posteriors re-based to the global prior; the density stays the mixture.
     """
 
-    calibration_rows: int = 2000
+    calibration_rows: int = 10_000
     rebase: bool = True
 
     @property

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .flows import Counts
-from .network import Network, Parameters
+from .network import Network, Parameters, sum_partitions
 
 # Weights that one pass of the update moves on a CPU.
 CHUNK_ELEMENTS = 100_000
@@ -74,10 +74,7 @@ class Masses:
 
 def node_flow(network: Network, edge_flow: Tensor) -> Tensor:
     """Flow through every inner sum node from its edges' flows, (inner regions, K)."""
-    layout = network.layout
-    owner = network.index("owner", edge_flow.device) - layout.n_leaves
-    out = edge_flow.new_zeros((layout.n_regions - layout.n_leaves, network.width))
-    return out.index_add_(0, owner, edge_flow.flatten(2).sum(2))
+    return sum_partitions(network.layout, edge_flow.flatten(2).sum(2))
 
 
 def _rate(step: float, flow: Tensor, mass: Tensor | None, n_rows: Tensor) -> Tensor:

@@ -174,12 +174,12 @@ def leaf_statistics(
     columns = x.T.contiguous()  # rows of it are then copied whole
     for number, block in enumerate(network.blocks):
         variables = network.index(f"block{number}.variables", x.device)
-        values = columns.index_select(0, variables)  # (S, B)
         flow, family = leaf_flow, block.family
         uniform = network.layout.slots_per_leaf
         if observed is None and uniform and len(network.blocks) == 1 and type(family) is Gaussian:
             own = params.leaves[number]
-            return [family.region_statistics(own, values, leaf_flow, uniform)]
+            return [family.region_statistics(own, columns, variables, leaf_flow, uniform)]
+        values = columns.index_select(0, variables)  # (S, B)
         if network.layout.slots_per_leaf != 1 or len(network.blocks) > 1:
             regions = network.index(f"block{number}.regions", x.device)
             flow = leaf_flow.index_select(0, regions)  # (S, B, K)

@@ -34,11 +34,11 @@ def leaf_values(
     columns = x.T.contiguous()  # rows of it are then copied whole
     for number, block in enumerate(network.blocks):
         variables = network.index(f"block{number}.variables", device)
-        values = columns.index_select(0, variables)  # (S, B)
         if observed is None and uniform and len(network.blocks) == 1 and uniform > 1:
-            family = block.family
+            family, own = block.family, params.leaves[number]
             if type(family) is Gaussian:
-                return family.region_log_prob(params.leaves[number], values, uniform)
+                return family.region_log_prob(own, columns, variables, uniform)
+        values = columns.index_select(0, variables)  # (S, B)
         logs = block.family.log_prob(params.leaves[number], values)  # (S, B, K)
         if observed is not None:
             known = observed.T.index_select(0, variables).unsqueeze(2)

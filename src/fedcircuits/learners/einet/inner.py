@@ -28,6 +28,8 @@ from .layout import Group
 # Elements of the outer products a CPU cache holds; larger chunks stream through memory, smaller
 # ones spend their time on calls.
 CHUNK_ELEMENTS = 600_000
+# On other devices there is only memory to spare.
+CUDA_CHUNK_ELEMENTS = 50_000_000
 # Largest flow over value. A node beyond it is 30 digits below its region's best product; without
 # the bound a sum of such ratios overflows, and infinity times a weight of zero is not a number.
 LARGEST_RATIO = {torch.float32: 1e30, torch.float64: 1e290}
@@ -126,11 +128,13 @@ def cp_product_flows(
     return torch.bmm(ratio, weights).mul_(scaled)  # (P, B, K)
 
 
-def _tucker_chunks(group: Group, batch: int, width: int) -> list[tuple[slice, slice]]:
+def _tucker_chunks(group: Group, below: Tensor) -> list[tuple[slice, slice]]:
     """Slices of a group's regions and of their partitions whose outer products fit the cache."""
     n_regions = group.regions[1] - group.regions[0]
+    width, batch = below.shape[1:]
     per_region = group.n_splits * batch * width * width
-    size = max(1, CHUNK_ELEMENTS // max(1, per_region))
+    room = CHUNK_ELEMENTS if below.device.type == "cpu" else CUDA_CHUNK_ELEMENTS
+    size = max(1, room // max(1, per_region))
     size = -(-n_regions // -(-n_regions // size))  # chunks of one size, as far as that goes
     bounds = [(start, min(start + size, n_regions)) for start in range(0, n_regions, size)]
     return [(slice(*b), slice(b[0] * group.n_splits, b[1] * group.n_splits)) for b in bounds]
@@ -187,9 +191,9 @@ def tucker_up_(
         share: Where the scale of each partition's products over that of its region's values goes,
             (partitions, 1, batch); the flows need it.
     """
-    width, batch = below.values.shape[1:]
+    batch = below.values.shape[2]
     flat, n_splits = weights.flatten(2), group.n_splits  # (P, O, K * K)
-    for here, span in _tucker_chunks(group, batch, width):
+    for here, span in _tucker_chunks(group, below.values):
         ends = children[span, 0], children[span, 1]
         left, right = (below.values.index_select(0, end) for end in ends)  # (P, K, B)
         tops = below.tops.index_select(0, ends[0]) + below.tops.index_select(0, ends[1])
@@ -231,8 +235,7 @@ def tucker_down_(
         child_flow: Flows of everything below, added to in place, (regions, K, batch).
         edges: Where the edge flows, summed over the batch, go, shaped like the weights.
     """
-    width, batch = below.values.shape[1:]
-    for here, span in _tucker_chunks(group, batch, width):
+    for here, span in _tucker_chunks(group, below.values):
         to_left, to_right = _pair_flows(
             below, flow_ratio(flow[here], own[here]), weights[span], children[span], group,
             share[span], edges[span],

@@ -14,6 +14,7 @@ from fedcircuits.errors import LearningError
 
 from .layout import Layout
 from .leaves import Family
+from .leaves.base import uniform
 
 LayerKind = Literal["cp", "tucker"]
 
@@ -175,17 +176,25 @@ def make_network(
     return Network(layout, layer, width, n_classes, tuple(blocks))
 
 
+def sum_partitions(layout: Layout, each: Tensor) -> Tensor:
+    """Sums over the partitions of every inner region, (partitions, K) to (inner regions, K).
+
+    Group by group, so that the result is the same bits every time on every device.
+    """
+    parts = [
+        each[slice(*group.partitions)].view(-1, group.n_splits, each.shape[1]).sum(1)
+        for group in layout.groups
+    ]
+    return torch.cat(parts)
+
+
 def normalise_(network: Network, weights: Tensor, root: Tensor) -> None:
     """Makes every sum's weights add up to one, in place."""
     layout = network.layout
     if layout.n_partitions:
         owner = network.index("owner", weights.device) - layout.n_leaves
         per_partition = weights.flatten(2).sum(2)  # (P, O)
-        totals = torch.zeros(
-            (layout.n_regions - layout.n_leaves, network.width),
-            dtype=weights.dtype,
-            device=weights.device,
-        ).index_add_(0, owner, per_partition)
+        totals = sum_partitions(layout, per_partition)
         # A node without any weight stays without: it is impossible, not undefined.
         totals = torch.where(totals > 0, totals, torch.ones_like(totals))
         shape = (*per_partition.shape, *([1] * (weights.dim() - 2)))
@@ -220,8 +229,8 @@ def initial_parameters(
     shape = (width,) if network.layer == "cp" else (width, width)
 
     def random(*lead: int) -> Tensor:
-        draws = torch.rand((*lead, *shape), generator=generator, dtype=torch.float32)
-        return (0.5 + draws).to(device=device, dtype=dtype)
+        draws = uniform((*lead, *shape), generator, device, torch.float32)
+        return draws.add_(0.5).to(dtype)
 
     weights = random(network.layout.n_partitions, width)
     root = random(len(network.layout.root_children), network.n_classes)

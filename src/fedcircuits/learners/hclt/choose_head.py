@@ -3,12 +3,13 @@
 Groups of trees are added one at a time: a forest over all columns, then trees over the columns that
 interact most in what is left. A group stays if the log-loss of the validation rows falls by more
 than one paired standard error (two where those rows are few); the shares of the groups are the
-likeliest ones on these rows. The head as a whole stays if their AUC gains more than .002.
+likeliest ones on these rows. The head as a whole stays if it gains .001 AUC on these rows and,
+together with class-dependent transitions, more than .002 over the additive model.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 IntArray = NDArray[np.integer]
 
-# What validation AUC must gain for more parameters, here and between sizes of a forest.
-LEAST_AUC_GAIN = 0.002
-SMALL, MIDDLE, LARGE = Trees(10, 64), Trees(16, 256), Trees(50, 400)
+# What validation AUC must gain over the additive model, and by the head or a larger head alone.
+LEAST_AUC_GAIN, LEAST_OWN_GAIN = 0.002, 0.001
+SMALL, MIDDLE, LARGE = Trees(16, 128), Trees(30, 200), Trees(50, 400, fine=True)
 _FEW_VALIDATION_ROWS = 500
 _MAX_GROUPS = 3  # of interacting columns
 _LEAST_SCORE = 5.0
@@ -72,11 +73,19 @@ class HeadPlan:
 
 @dataclass(frozen=True)
 class HeadTrial:
-    """What was found: a plan if the head is kept, and the gains on validation rows."""
+    """What was found on validation rows.
+
+    Attributes:
+        plan: the head, if it is kept.
+        auc_gain: what the head gains.
+        log_loss_gain: what it takes off the log-loss, nats a row.
+        auc_gain_in_all: what head and class transitions gain over the additive model.
+    """
 
     plan: HeadPlan | None
     auc_gain: float
     log_loss_gain: float
+    auc_gain_in_all: float
 
 
 class _Contest:
@@ -174,6 +183,7 @@ class _Contest:
 
 def choose_head(
     proba: tuple[FloatArray, FloatArray],
+    plain_auc: float,
     train: Sample,
     held: Sample,
     cards: tuple[int, ...],
@@ -185,6 +195,7 @@ def choose_head(
 
     Args:
         proba: the model's p(y | x) of the training rows (n, Y) and of the validation rows.
+        plain_auc: of the additive model on the validation rows.
         train: rows the trees are grown on.
         held: validation rows.
         cards: number of states of each column.
@@ -199,9 +210,7 @@ def choose_head(
         # What interacts is looked for before a forest has learned the training rows by heart.
         for _ in range(_MAX_GROUPS):
             columns, score = found.interacting()
-            if score < _LEAST_SCORE or not found.try_group(
-                Trees(size.n_trees, size.max_leaves, columns), needed
-            ):
+            if score < _LEAST_SCORE or not found.try_group(replace(size, columns=columns), needed):
                 break
         found.try_group(size, needed)
         found.drop_idle()
@@ -209,19 +218,27 @@ def choose_head(
 
     start = _Contest(proba, train, held, cards, ordered, rng)
     before, best = start.auc(), contest(MIDDLE)
-    if best.auc() - before > LEAST_AUC_GAIN:
+
+    def gains(found: _Contest) -> bool:
+        auc = found.auc()
+        return auc - before > LEAST_OWN_GAIN and auc - plain_auc > LEAST_AUC_GAIN
+
+    if gains(best):
         small = contest(SMALL)
-        if best.auc() - small.auc() <= LEAST_AUC_GAIN:
+        if gains(small) and best.auc() - small.auc() <= LEAST_OWN_GAIN:
             best = small
         else:
             large = contest(LARGE)
             best = large if large.auc() - best.auc() > LEAST_AUC_GAIN else best
     gain, loss_gain = best.auc() - before, start.log_loss() - best.log_loss()
-    if best.recipes and (forced or (gain > LEAST_AUC_GAIN and loss_gain > 0)):
-        return HeadTrial(HeadPlan(tuple(best.recipes), best.shares[1:]), gain, loss_gain)
-    if not best.recipes and best.refused is not None:
+    plan = None
+    if best.recipes and (forced or (gains(best) and loss_gain > 0)):
+        plan = HeadPlan(tuple(best.recipes), best.shares[1:])
+    elif not best.recipes and best.refused is not None:
         gain, loss_gain = best.refused[0] - before, best.refused[1]
-    return HeadTrial(forced_plan() if forced else None, gain, loss_gain)
+    if plan is None and forced:
+        plan = forced_plan()
+    return HeadTrial(plan, gain, loss_gain, before + gain - plain_auc)
 
 
 def _mixed(parts: list[FloatArray], shares: FloatArray) -> FloatArray:

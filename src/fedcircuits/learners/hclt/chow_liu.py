@@ -110,7 +110,7 @@ def mutual_information(
         else:
             product = sparse.csr_matrix(left[:, lo:hi].T @ right[:, lo:])
             counts = np.asarray(product.toarray(), dtype=np.float64)
-        block = _information_of_counts(
+        block = information_of_counts(
             counts, starts[first:last] - lo, starts[first:-1] - lo, rows_per_weight
         )
         information[first:last, first:] = block
@@ -120,7 +120,7 @@ def mutual_information(
     return information
 
 
-def _information_of_counts(
+def information_of_counts(
     counts: FloatArray, row_starts: IntArray, column_starts: IntArray, rows_per_weight: float
 ) -> FloatArray:
     """Mutual information of the column pairs of one block of pair counts.

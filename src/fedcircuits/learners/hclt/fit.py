@@ -30,7 +30,7 @@ from fedcircuits.learners.hclt.latent_tree import LatentTree
 from fedcircuits.learners.hclt.renormalise import ClassTree, class_tree_of, renormalise
 from fedcircuits.learners.hclt.sizes import Sizes, automatic_sizes
 from fedcircuits.learners.hclt.tilt import TiltedTree
-from fedcircuits.learners.hclt.tilt_rounds import fit_label
+from fedcircuits.learners.hclt.tilt_rounds import FEW_VALIDATION_ROWS, fit_label
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.integer]
@@ -38,6 +38,8 @@ Progress = Callable[[float, str], None]
 
 _MIN_ROWS_FOR_VALIDATION = 40
 _MAX_VALIDATION_ROWS = 20_000
+# Choices about the label see one cell a row, not D: they hold out more rows than the stop of EM.
+_LABEL_TIMES, _MAX_LABEL_VALIDATION_ROWS = 2.5, 30_000
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,12 @@ class FitOptions:
         n_iterations: Most full-batch EM steps.
         smoothing: Pseudo-counts of EM.
         max_em_rows: Rows EM looks at before the last steps.
-        validation_share: Share of the rows held out for choices; they return for the last steps.
+        validation_share: Share of the rows held out for the stop of EM, and two and a half times
+            as many for choices about the label (from 500 on); all return for the last steps.
         class_transitions: Whether transitions may depend on the class; None tries it and keeps it
             where validation improves.
         head: Whether trees are mixed into p(y | x); None tries it and keeps it where validation
-            AUC gains more than .002.
+            AUC gains enough (see `choose_head.py`).
         n_tilt_steps: L-BFGS steps of the first fit of the tilt.
         n_prior_rounds: Rounds of the prior's update.
     """
@@ -100,6 +103,17 @@ class Sample:
         """Some of the rows."""
         labels = None if self.labels is None else self.labels[rows]
         return Sample(self.codes[rows], self.weights[rows], labels)
+
+    def joined(self, other: Sample) -> Sample:
+        """The rows of both."""
+        labels = None
+        if self.labels is not None and other.labels is not None:
+            labels = np.concatenate([self.labels, other.labels])
+        return Sample(
+            np.concatenate([self.codes, other.codes]),
+            np.concatenate([self.weights, other.weights]),
+            labels,
+        )
 
 
 def fit_hclt(
@@ -197,6 +211,19 @@ def split_rows(
     return np.setdiff1d(np.arange(n), held_out), held_out
 
 
+def with_more_held(train: Sample, held: Sample, rng: np.random.Generator) -> tuple[Sample, Sample]:
+    """Training and validation rows of the label's choices: some of the former join the latter.
+
+    Few validation rows stay as they are; :mod:`.tilt_rounds` cross-validates there.
+    """
+    n, n_held = len(train.codes) + len(held.codes), len(held.codes)
+    wanted = min(_LABEL_TIMES * n_held, _MAX_LABEL_VALIDATION_ROWS, n / 2)
+    if n_held < FEW_VALIDATION_ROWS or wanted <= n_held:
+        return train, held
+    kept, moved = split_rows(train, (wanted - n_held) / len(train.codes), rng)
+    return train.take(kept), held.joined(train.take(moved))
+
+
 def _fit(
     sample: Sample,
     cards: tuple[int, ...],
@@ -246,7 +273,9 @@ def _fit(
         if sample.labels is None or n_classes < 2:
             model = class_tree_of(tree)
         else:
-            assert train.labels is not None
+            if validation is None:
+                train, held = with_more_held(train, held, rng)
+                report["n_label_validation_rows"] = len(held.codes)
             tell(0.6, "tilt")
             tilted, plan, label_report = fit_label(
                 result.tree, tree, train, held, sample, ordered, n_classes, options, rng, tell

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -12,9 +12,10 @@ import numpy as np
 from fedcircuits.density import Density
 from fedcircuits.fit_report import FitReport
 from fedcircuits.learners.hclt.em import Smoothing
-from fedcircuits.learners.hclt.fit import FitOptions, FittedTree, fit_hclt, fit_mixture
+from fedcircuits.learners.hclt.fit import FitOptions, FittedTree, Sample, fit_hclt, fit_mixture
 from fedcircuits.learners.hclt.forest import Forest
 from fedcircuits.learners.hclt.head import HeadedCircuit
+from fedcircuits.learners.hclt.in_rounds import Sums, Task, fit_in_rounds
 from fedcircuits.learners.hclt.renormalise import ClassTree, class_tree_of
 from fedcircuits.learners.hclt.report import choices, sizes
 from fedcircuits.learners.hclt.to_circuit import to_circuit
@@ -43,11 +44,14 @@ class Hclt:
         smoothing: pseudo-count of EM.
         class_transitions: whether transitions may depend on the class; None tries it on
             validation rows and keeps it where log-loss falls for certain (by more than one paired
-            standard error and 5e-4 nats a row).
+            standard error and 5e-4 nats a row). A client of a federation has none unless it asks
+            for it: trying them takes longer than the rest of its fit, for less than .001 AUC.
         head: whether small trees are mixed into p(label | rest) (see `head.py`); None tries it and
-            keeps it where validation AUC gains more than .002. A client of a federation has none
-            unless it asks for one: its model is to stay an ordinary circuit.
-        validation_share: share of the rows held out for choices.
+            keeps it where it gains .001 validation AUC and, together with class transitions, more
+            than .002 over the additive model. A client of a federation has none unless it asks for
+            one: its model is to stay an ordinary circuit.
+        validation_share: share of the rows held out for the stop of EM, and two and a half times
+            as many for choices about the label (from 500 on); all are learned from in the end.
         progress: called with the fraction done and a few words.
     """
 
@@ -99,6 +103,39 @@ class Hclt:
         forest = _over_schema(found.forest, schema.position(self.label), present, n_codes)
         return HeadedCircuit(replace(circuit, fit_report=None), self.label, forest, fit_report)
 
+    def in_rounds(self, table: Table, rng: np.random.Generator) -> Generator[Sums, Sums, Density]:
+        """Learn together with others that hold other rows of the same columns (see `in_rounds.py`).
+
+        Yields what these rows add to a sum and is sent the sum over everyone's. The model is the
+        one of all rows under the same schedule: no head and no class transitions.
+
+        Args:
+            table: own rows, the schema and its grids agreed.
+            rng: the same everywhere.
+        """
+        start = time.perf_counter()
+        coded = prepare(table, label=self.label, missing=self.missing, n_bins=self.n_bins)
+        schema = coded.table.schema
+        columns = [at for at, name in enumerate(schema.names) if name != self.label]
+        labels, n_codes = None, 1
+        if self.label is not None:
+            at = schema.position(self.label)
+            labels, n_codes = coded.codes[:, at].astype(np.int64), coded.cards[at]
+        codes = np.ascontiguousarray(coded.codes[:, columns])
+        weights = np.ones(len(codes)) if coded.table.weights is None else coded.table.weights
+        task = Task(
+            tuple(coded.cards[c] for c in columns),
+            np.array([coded.ordered[c] for c in columns], dtype=bool),
+            n_codes,
+            self.name != "mixture",
+            self._options(),
+        )
+        found = yield from fit_in_rounds(Sample(codes, weights, labels), task, rng)
+        curve: tuple[float, ...] = tuple(found.report["train_log_likelihood"])  # type: ignore[arg-type]
+        told = {"n_states": found.tree.n_states, "n_parameters": found.report["n_parameters"]}
+        report = FitReport(self.name, time.perf_counter() - start, told, curve, {}, coded.warnings)
+        return to_circuit(found.model, schema, self.label, report)
+
     def _fit_coded(
         self, coded: Coded, rng: np.random.Generator
     ) -> tuple[FittedTree, IntArray, int]:
@@ -115,8 +152,13 @@ class Hclt:
                 labels = None  # one class: nothing to tell apart
         fit = fit_mixture if self.name == "mixture" else fit_hclt
         options = self._options()
-        if self.head is None and coded.table.agreed:
-            options = replace(options, head=False)
+        if coded.table.agreed:
+            # A client of a federation: see the attributes.
+            options = replace(
+                options,
+                head=bool(options.head),
+                class_transitions=bool(options.class_transitions),
+            )
         found = fit(
             codes,
             tuple(coded.cards[c] for c in columns),

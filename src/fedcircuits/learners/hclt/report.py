@@ -15,6 +15,7 @@ def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:
         "bins": n_bins,
         "training rows": found.report["n_rows"],
         "validation rows": found.report["n_validation_rows"],
+        "validation rows of the label": found.report.get("n_label_validation_rows", 0),
         "EM steps": found.report["em_steps"],
         "smoothing": found.report["smoothing"],
     }
@@ -50,6 +51,7 @@ def choices(found: FittedTree, names: list[str]) -> dict[str, Any]:
         answer["head of trees kept"] = trial.plan is not None
         answer["head of trees, gain in validation AUC"] = trial.auc_gain
         answer["head of trees, gain in validation log-loss"] = trial.log_loss_gain
+        answer["head and class transitions, gain in validation AUC"] = trial.auc_gain_in_all
         if trial.plan is not None:
             answer["head of trees"] = trial.plan.in_words(names)
     return answer

@@ -127,6 +127,7 @@ class Scores:
         nll: Mean -log p(x, y).
         objective: cross_entropy + nll / D.
         row_objective: (n,) the objective of every row.
+        row_cross_entropy: (n,) -log p(y | x) of every row.
         auc: Area under the ROC curve of the second of two classes; none with more.
     """
 
@@ -134,6 +135,7 @@ class Scores:
     nll: float
     objective: float
     row_objective: FloatArray
+    row_cross_entropy: FloatArray
     auc: float | None
 
     def summary(self) -> dict[str, float | None]:
@@ -190,6 +192,7 @@ def score(model: TiltedTree, rows: Rows) -> Scores:
         nll=flows.log_z - float(rows.weights @ chosen),
         objective=float(rows.weights @ row_objective),
         row_objective=row_objective,
+        row_cross_entropy=row_entropy,
         auc=_auc(logits, rows.labels),
     )
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.learners.hclt.choose_head import HeadPlan, HeadTrial, choose_head, forced_plan
+from fedcircuits.learners.hclt.choose_head import (
+    HeadPlan,
+    HeadTrial,
+    choose_head,
+    forced_plan,
+    mean_auc,
+)
 from fedcircuits.learners.hclt.class_transitions import (
     AdamOptions,
     adam_epochs,
@@ -48,10 +54,10 @@ Tables = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 _MAX_ROUND_ROWS = 150_000
 _START_TAU = 0.25
 # Fewer validation rows than this say little about a prior: cross-validate instead.
-_FEW_VALIDATION_ROWS = 500
+FEW_VALIDATION_ROWS = 500
 _N_FOLDS = 4
 _CLASS_ROUNDS = 4
-# What class transitions must take off the objective to be worth their parameters, nats a row.
+# What class transitions must take off the log-loss to be worth their parameters, nats a row.
 _LEAST_GAIN = 5e-4
 # Rows heads are tried on; the one that is kept sees all.
 _MAX_HEAD_ROWS = 60_000
@@ -99,19 +105,19 @@ def fit_label(
     if folds[-1].checked is not None and (has_transitions or options.head is not False):
         # Cross-validated folds end with a fit that has seen the held rows: start without them.
         main = folds[0] if len(folds) == 1 else make_folds(base, train, held.take(_NO_ROWS), rng)[0]
-        best = _fit_fold(base, main, layout, prior, options.n_tilt_steps)
+        best = plain = _fit_fold(base, main, layout, prior, options.n_tilt_steps)
         assert main.tables is not None
         if has_transitions:
             tell(0.8, "class transitions")
             best, n_rounds, tried = try_class_transitions(
-                best, train, held, layout, prior, main.tables, _CLASS_ROUNDS, rng
+                plain, train, held, layout, prior, main.tables, _CLASS_ROUNDS, rng
             )
             if options.class_transitions:
                 n_rounds = max(n_rounds, 1)
             report["class_transitions"] = {"kept_rounds": n_rounds, "rounds": tried}
         if options.head is not False:
             tell(0.85, "a head of trees")
-            trial = _try_head(best, train, held, ordered, options.head is True, rng)
+            trial = _try_head(plain, best, train, held, ordered, options.head is True, rng)
             plan, report["head"] = trial.plan, trial
 
     assert everything.labels is not None
@@ -128,6 +134,7 @@ def fit_label(
 
 
 def _try_head(
+    plain: TiltedTree,
     model: TiltedTree,
     train: Sample,
     held: Sample,
@@ -135,11 +142,14 @@ def _try_head(
     forced: bool,
     rng: np.random.Generator,
 ) -> HeadTrial:
-    """Heads beside a model that has not seen the held rows."""
+    """Heads beside a model that has not seen the held rows; `plain` is that model additive."""
+    assert held.labels is not None
+    plain_auc = mean_auc(_posterior(plain, held), held.labels)
     if len(train.codes) > _MAX_HEAD_ROWS:
         train = train.take(rng.choice(len(train.codes), size=_MAX_HEAD_ROWS, replace=False))
     proba = (_posterior(model, train), _posterior(model, held))
-    return choose_head(proba, train, held, model.trees[0].cards, ordered, forced, rng)
+    cards = model.trees[0].cards
+    return choose_head(proba, plain_auc, train, held, cards, ordered, forced, rng)
 
 
 def _posterior(model: TiltedTree, sample: Sample) -> FloatArray:
@@ -168,7 +178,7 @@ def make_folds(
     if held.labels is None or len(held.codes) == 0:
         return [_Fold(rows, None)]
     checked = prepare_rows(base, held.codes, held.labels, held.weights)
-    if len(held.codes) >= _FEW_VALIDATION_ROWS:
+    if len(held.codes) >= FEW_VALIDATION_ROWS:
         return [_Fold(rows, checked)]
     joined = prepare_rows(
         base,
@@ -267,9 +277,10 @@ def try_class_transitions(
 ) -> tuple[TiltedTree, int, list[dict[str, float | None]]]:
     """Rounds of Adam on class-dependent transitions and L-BFGS on the tilt.
 
-    A round counts only if it is better than the given model on the held rows by more than one
-    paired standard error (two where those rows are few) and by 5e-4 nats a row. Log-loss decides
-    and not AUC, whose error on the held rows is several times the gain that is looked for.
+    A round counts only if the label's log-loss on the held rows falls by more than one paired
+    standard error (two where those rows are few) and by 5e-4 nats a row. AUC does not decide: its
+    error on the held rows is several times the gain that is looked for. Nor does the likelihood of
+    x: the given model's tree may have seen the held rows without their label.
 
     Returns:
         The model of the best round on the held rows, its round (0: the one given) and a report.
@@ -277,20 +288,20 @@ def try_class_transitions(
     assert held.labels is not None
     before = score(model, prepare_rows(model, held.codes, held.labels, held.weights))
     report = [before.summary()]
-    best, best_round, best_objective = model, 0, before.objective
-    needed = 2.0 if len(held.codes) < _FEW_VALIDATION_ROWS else 1.0
+    best, best_round, lowest = model, 0, before.cross_entropy
+    needed = 2.0 if len(held.codes) < FEW_VALIDATION_ROWS else 1.0
     states = class_rounds(model, train, layout, prior, tables, n_rounds, rng)
-    lowest = np.inf
+    latest = np.inf
     for number, current in enumerate(states, start=1):
         after = score(current, prepare_rows(current, held.codes, held.labels, held.weights))
         report.append(after.summary())
-        gain = before.row_objective - after.row_objective
+        gain = before.row_cross_entropy - after.row_cross_entropy
         certain = gain.mean() > max(needed * gain.std() / np.sqrt(len(gain)), _LEAST_GAIN)
-        if certain and after.objective < best_objective:
-            best, best_round, best_objective = current, number, after.objective
-        if after.objective >= lowest:
+        if certain and after.cross_entropy < lowest:
+            best, best_round, lowest = current, number, after.cross_entropy
+        if after.cross_entropy >= latest:
             break
-        lowest = after.objective
+        latest = after.cross_entropy
     return best, best_round, report
 
 

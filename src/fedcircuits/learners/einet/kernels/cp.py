@@ -5,8 +5,8 @@ bits from run to run. Shapes: V (regions + 1, B, K) log-values, M (regions, B) t
 subtracted, W (partitions, K, K) as [p, output, k], G (inner regions, B, K) the ratio flow / value
 in the scale of M, FP (slots, B, K) flows of the products, one slot a partition.
 
-In a tree every region has one parent, so its flow is one slot of FP: ratios are then taken where
-they are needed, G is not kept, and nothing is gathered.
+In a tree every region has one parent, so its flow is one slot of FP: nothing is gathered, and
+ratios are made by the kernel that needs them first.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 
 IEEE, TF32, BF16 = 0, 1, 2
+# Values below this share of a region's largest count as this: ratios stay finite.
+SMALLEST = tl.constexpr(1e-30)
 
 # Offsets are not specialised: Triton would compile a variant for each kind of number they happen
 # to be, and levels differ in nothing else.
@@ -96,7 +98,7 @@ def cp_forward_kernel(
 @triton.jit(do_not_specialize=["region0", "skip", "n_tiles"])
 def gather_flow_kernel(
     FP, V, M, G, N, parent_start, parent_slot, region0, skip, B, K: tl.constexpr, n_tiles,
-    MODE: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr,
+    MODE: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Adds up the flows a region gets from its parents.
 
@@ -111,7 +113,9 @@ def gather_flow_kernel(
     inside = (rows < B)[:, None] & (ks < K)[None, :]
     offsets = rows[:, None] * K + ks[None, :]
     flow = tl.zeros((BB, BK), dtype=tl.float32)
-    for number in range(tl.load(parent_start + region), tl.load(parent_start + region + 1)):
+    start = tl.load(parent_start + region)
+    stop = tl.load(parent_start + region + 1)
+    for number in tl.range(start, stop, num_stages=STAGES):
         slot = tl.load(parent_slot + number)
         flow += tl.load(FP + slot.to(tl.int64) * B * K + offsets, mask=inside, other=0.0)
     tl.store(N + (region.to(tl.int64) * n_tiles + tile) * K + ks, tl.sum(flow, axis=0), mask=ks < K)
@@ -123,25 +127,8 @@ def gather_flow_kernel(
         if MODE == 1:
             top = tl.load(M + region.to(tl.int64) * B + rows, mask=rows < B, other=0.0)
             value = tl.exp(value - top[:, None])
-        safe = tl.where(flow > 0, value, 1.0)
-        result = tl.where(flow > 0, flow / safe, 0.0)
+        result = flow / tl.maximum(value, SMALLEST)
     tl.store(G + (region - skip).to(tl.int64) * B * K + offsets, result, mask=inside)
-
-
-@triton.jit
-def load_ratio(
-    G, FP, V, parent_slot, region, n_leaves, offsets, top, inside, B, K: tl.constexpr,
-    TREE: tl.constexpr,
-):  # fmt: skip
-    """flow / value of a region, a tile at `offsets`; `top` is its maximum, shaped to broadcast."""
-    if TREE:
-        slot = tl.load(parent_slot + region).to(tl.int64)
-        flow = tl.load(FP + slot * B * K + offsets, mask=inside, other=0.0)
-        value = tl.exp(tl.load(V + region * B * K + offsets, mask=inside, other=0.0) - top)
-        ratio = tl.where(flow > 0, flow / tl.where(flow > 0, value, 1.0), 0.0)
-    else:
-        ratio = tl.load(G + (region - n_leaves) * B * K + offsets, mask=inside, other=0.0)
-    return ratio
 
 
 @triton.jit(do_not_specialize=["partition0", "stride", "n_leaves", "n_tiles"])
@@ -150,7 +137,11 @@ def cp_product_flow_kernel(
     n_tiles, K: tl.constexpr, ARITY: tl.constexpr, TREE: tl.constexpr,
     BB: tl.constexpr, BO: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Flows of one partition's products; if TREE, N (slots, tiles, K) gets their sums over rows."""
+    """Flows of one partition's products.
+
+    If TREE, the ratios of the partition's region go to G, and N (slots, tiles, K) gets the flows
+    summed over the tile's rows.
+    """
     p = (partition0 + tl.program_id(0)).to(tl.int64)
     rows = tl.program_id(1) * BB + tl.arange(0, BB)
     ks = tl.program_id(2) * BK + tl.arange(0, BK)
@@ -158,13 +149,21 @@ def cp_product_flow_kernel(
     here = rows < B
     inside = here[:, None] & (ks < K)[None, :]
     top = tl.load(M + region * B + rows, mask=here, other=0.0)
+    source = tl.load(parent_slot + region).to(tl.int64) if TREE else region
     acc = tl.zeros((BB, BK), dtype=tl.float32)
     for o0 in range(0, K, BO):
         outs = o0 + tl.arange(0, BO)
-        g = load_ratio(
-            G, FP, V, parent_slot, region, n_leaves, rows[:, None] * K + outs[None, :],
-            top[:, None], here[:, None] & (outs < K)[None, :], B, K, TREE,
-        )  # fmt: skip
+        wanted = here[:, None] & (outs < K)[None, :]
+        offsets = rows[:, None] * K + outs[None, :]
+        ratios = G + (region - n_leaves) * B * K + offsets
+        if TREE:
+            flow = tl.load(FP + source * B * K + offsets, mask=wanted, other=0.0)
+            value = tl.load(V + region * B * K + offsets, mask=wanted, other=0.0)
+            g = flow / tl.maximum(tl.exp(value - top[:, None]), SMALLEST)
+            if tl.program_id(2) == 0:
+                tl.store(ratios, g, mask=wanted)
+        else:
+            g = tl.load(ratios, mask=wanted, other=0.0)
         w = tl.load(
             W + p * K * K + outs[:, None] * K + ks[None, :],
             mask=(outs < K)[:, None] & (ks < K)[None, :],
@@ -181,8 +180,8 @@ def cp_product_flow_kernel(
 
 @triton.jit(do_not_specialize=["stride", "n_leaves"])
 def cp_update_kernel(
-    V, M, W, G, FP, parent_slot, keep, gain, extra, children, n_children, stride, owner, B,
-    n_leaves, K: tl.constexpr, ARITY: tl.constexpr, TREE: tl.constexpr,
+    V, M, W, G, keep, gain, extra, children, n_children, stride, owner, B,
+    n_leaves, K: tl.constexpr, ARITY: tl.constexpr,
     BB: tl.constexpr, BO: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Edge flows of one weight tile over the whole batch, and the update in the same program.
@@ -197,11 +196,12 @@ def cp_update_kernel(
     for b0 in range(0, B, BB):
         rows = b0 + tl.arange(0, BB)
         here = rows < B
+        g = tl.load(
+            G + (region - n_leaves) * B * K + rows[None, :] * K + outs[:, None],
+            mask=here[None, :] & (outs < K)[:, None],
+            other=0.0,
+        )  # (BO, BB)
         top = tl.load(M + region * B + rows, mask=here, other=0.0)
-        g = load_ratio(
-            G, FP, V, parent_slot, region, n_leaves, rows[None, :] * K + outs[:, None],
-            top[None, :], here[None, :] & (outs < K)[:, None], B, K, TREE,
-        )  # (BO, BB)  # fmt: skip
         inside = here[:, None] & (ks < K)[None, :]
         logs = log_products(V, children, n_children, stride, p, rows, ks, inside, B, K, ARITY)
         acc = matmul(g, tl.exp(logs - top[:, None]), acc, PRECISION)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from .. import inner
@@ -49,7 +50,9 @@ class CpPass:
         self._tiles = -(-batch // 16) if self._tree else plan.n_tiles
         n_sums = len(numbers) if self._tree else layout.n_regions
         self._sums = plan.floats(n_sums, self._tiles, width)
-        self._ratio = plan.floats(0 if self._tree else plan.n_inner, batch, width)
+        # The products that read ratios take them in bf16 anyway, if that is the precision.
+        kind = torch.bfloat16 if plan.precision == cp.BF16 else torch.float32
+        self._ratio = plan.floats(plan.n_inner, batch, width, kind=kind)
         if self._tree:
             self._leaf_slot = plan.ints(slots[layout.slot_region])
 
@@ -100,7 +103,7 @@ class CpPass:
             cp.gather_flow_kernel[(n_here, plan.n_tiles, -(-plan.width // block))](
                 self._flow, self.values, self._top, into, self._sums, self._parent_start,
                 self._parent_slot, level[0], skip, plan.batch, plan.width, plan.n_tiles, mode,
-                plan.rows, block,
+                plan.rows, block, plan.tuning.gather,
             )  # fmt: skip
 
     def _product_flows(self, level: Level) -> None:
@@ -138,11 +141,10 @@ class CpPass:
         tiles = -(-width // plan.block)
         warps, stages = plan.tuning.update or ((8, 3) if width >= 128 else (4, 3))
         cp.cp_update_kernel[(plan.layout.n_partitions, tiles, tiles)](
-            self.values, self._top, self._params.weights, self._ratio, self._flow,
-            self._parent_slot, *coefficients, plan.children, plan.n_children, plan.arity,
-            plan.owner, plan.batch, plan.layout.n_leaves, width, plan.uniform_arity, self._tree,
-            plan.rows, plan.block, plan.block, plan.precision, num_warps=warps,
-            num_stages=stages,
+            self.values, self._top, self._params.weights, self._ratio, *coefficients,
+            plan.children, plan.n_children, plan.arity, plan.owner, plan.batch,
+            plan.layout.n_leaves, width, plan.uniform_arity, plan.rows, plan.block, plan.block,
+            plan.precision, num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
     def leaf_flows(self) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,8 @@
 
 All buffers are allocated once and nothing depends on values on the host, so the whole step can be
 captured in a CUDA graph. Weights are read in the upward pass, read again for the flows of the
-products and read and written once by the update; Tucker layers with a small batch do the last two
-in one kernel, so that three passes over the weights are all there is.
+products and read and written once by the update. (One kernel for the last two would save a pass
+over the weights; for Tucker layers on an H200 it was slower, as fewer programs fit at a time.)
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ class Tuning:
         forward: Warps and pipeline stages of the upward kernels.
         products: The same for the flows of products.
         update: The same for the update of weights; None chooses by size.
-        fused: The same for Tucker's flows and update in one.
         slices: Slices of a Tucker partition's weights that one update program takes.
         update_rows: Rows a Tucker update keeps at once.
         fill: Programs a Tucker level should have; partitions are shared out until it does.
         leaf: Rows, columns and warps of the categorical update.
+        gather: Pipeline stages of the kernels that add up flows or partitions.
     """
 
     rows: int = 64
@@ -34,12 +34,12 @@ class Tuning:
     forward: tuple[int, int] = (4, 3)
     products: tuple[int, int] = (4, 3)
     update: tuple[int, int] | None = None
-    fused: tuple[int, int] = (4, 2)
     slices: int = 8
     update_rows: int = 256
     fill: int = 264
     leaf: tuple[int, int, int] = (64, 64, 8)
-    flip: bool = False
+    gather: int = 3
+    variant: int = 0
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,6 @@ class Plan:
         """Indices on the device, int32."""
         return torch.as_tensor(np.ascontiguousarray(array, dtype=np.int32), device=self.device)
 
-    def floats(self, *shape: int) -> Tensor:
+    def floats(self, *shape: int, kind: torch.dtype = torch.float32) -> Tensor:
         """A buffer of zeros on the device."""
-        return torch.zeros(shape, dtype=torch.float32, device=self.device)
+        return torch.zeros(shape, dtype=kind, device=self.device)

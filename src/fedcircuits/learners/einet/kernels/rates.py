@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..em import LOWEST
+
 
 @dataclass(frozen=True, eq=False)
 class Rates:
@@ -44,4 +46,6 @@ class Rates:
         """Each (inner regions, K): weights <- weights * (keep + gain * edge ratio) + extra."""
         rate = self.of_(flow, mass)
         gain = rate / torch.where(flow > 0, flow + self.add, torch.ones_like(flow))
-        return 1.0 - rate, gain, gain * (self.add / n_edges)
+        # Where nothing smooths, a weight must not vanish altogether: it could never return.
+        extra = gain * (self.add / n_edges) if self.add > 0 else rate * LOWEST[rate.dtype]
+        return 1.0 - rate, gain, extra

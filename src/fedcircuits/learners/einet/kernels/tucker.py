@@ -68,7 +68,7 @@ def tucker_forward_kernel(
 @triton.jit(do_not_specialize=["region0", "partition0"])
 def tucker_combine_kernel(
     T, E, M, children, first_partition, region0, partition0, B, K: tl.constexpr,
-    BB: tl.constexpr, BK: tl.constexpr, SHARES: tl.constexpr,
+    BB: tl.constexpr, BK: tl.constexpr, SHARES: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Sums a region's partitions in their common scale; writes E and M of the region."""
     region = (region0 + tl.program_id(0)).to(tl.int64)
@@ -79,7 +79,7 @@ def tucker_combine_kernel(
     start = tl.load(first_partition + region)
     stop = tl.load(first_partition + region + 1)
     best = tl.full((BB,), float("-inf"), dtype=tl.float32)
-    for p in range(start, stop):
+    for p in tl.range(start, stop, num_stages=STAGES):
         left = tl.load(children + 2 * p).to(tl.int64)
         right = tl.load(children + 2 * p + 1).to(tl.int64)
         scale = tl.load(M + left * B + rows, mask=here, other=0.0)
@@ -87,7 +87,7 @@ def tucker_combine_kernel(
         best = tl.maximum(best, scale)
     guard = tl.where(best == float("-inf"), 0.0, best)
     out = tl.zeros((BB, BK), dtype=tl.float32)
-    for p in range(start, stop):
+    for p in tl.range(start, stop, num_stages=STAGES):
         left = tl.load(children + 2 * p).to(tl.int64)
         right = tl.load(children + 2 * p + 1).to(tl.int64)
         scale = tl.load(M + left * B + rows, mask=here, other=0.0)
@@ -158,99 +158,11 @@ def tucker_product_flow_kernel(
     tl.store(FP + slot * B * K + tile, to_right * r, mask=inside)
 
 
-@triton.jit(do_not_specialize=["partition0", "right0", "n_leaves"])
-def tucker_fused_kernel(
-    E, M, W, low, G, FP, N, mass, step_at, first_partition, children, owner, partition0, right0,
-    B, n_leaves, add, K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, SHARES: tl.constexpr,
-    PRECISION: tl.constexpr, BY_MASS: tl.constexpr, LOW: tl.constexpr, FLIP: tl.constexpr,
-):  # fmt: skip
-    """Flows of one partition's products and the update of its weights, which are read once.
-
-    For batches of one tile: the program sees all rows. Flows are conserved, so the normaliser of
-    the update, the flow N (regions, K) into the region's nodes, is known before the edge flows
-    are; child flows take the old weights. `mass` (inner regions, K) is read, not written.
-    """
-    local = tl.program_id(0)
-    share = tl.program_id(1)
-    p = (partition0 + local).to(tl.int64)
-    rows = tl.arange(0, BB)
-    here = rows < B
-    outs = tl.arange(0, BK)
-    js = tl.arange(0, BK)
-    region = tl.load(owner + p).to(tl.int64)
-    left = tl.load(children + 2 * p).to(tl.int64)
-    right = tl.load(children + 2 * p + 1).to(tl.int64)
-
-    step = tl.load(step_at)
-    flow = tl.load(N + region * K + outs, mask=outs < K, other=0.0)
-    alive = flow > 0
-    if BY_MASS:
-        old = tl.load(mass + (region - n_leaves) * K + outs, mask=outs < K, other=0.0)
-        part = step * flow / B
-        new = old * (1 - step) + part
-        rate = tl.where(alive & (new > 0), part / tl.where(new > 0, new, 1.0), 0.0)
-    else:
-        rate = tl.where(alive, step, 0.0)
-    gain = rate / tl.where(alive, flow + add, 1.0)
-    n_splits = tl.load(first_partition + region + 1) - tl.load(first_partition + region)
-    extra = gain * (add / (n_splits * (K * K)).to(tl.float32))
-    keep = 1 - rate
-
-    scale = _relative_scale(M, left, right, region, rows, B)
-    inside = here[:, None] & (js < K)[None, :]
-    tile = rows[:, None] * K + js[None, :]
-    g = tl.load(G + (region - n_leaves) * B * K + tile, mask=inside, other=0.0)
-    g = g * scale[:, None]  # (rows, outputs)
-    per_share: tl.constexpr = (K + SHARES - 1) // SHARES
-    slot = (right0 + local * SHARES + share).to(tl.int64)
-    square = (outs < K)[:, None] & (js < K)[None, :]
-    if FLIP:
-        across = here[None, :] & (js < K)[:, None]
-        turned = rows[None, :] * K + js[:, None]
-        r = tl.load(E + right * B * K + turned, mask=across, other=0.0)  # (j, rows)
-        to_right = tl.zeros((BK, BB), dtype=tl.float32)
-        place = p * K * K * K + outs[None, :] * (K * K) + js[:, None]
-        for i in range(share * per_share, tl.minimum(K, (share + 1) * per_share)):
-            w = tl.load(W + place + i * K, mask=square, other=0.0)  # (j, outputs)
-            column = tl.load(E + left * B * K + rows * K + i, mask=here, other=0.0)
-            pulled = tl.zeros((BK, BB), dtype=tl.float32)
-            pulled = matmul(w, tl.trans(g), pulled, PRECISION)
-            to_right += pulled * column[None, :]
-            to_left = tl.sum(pulled * r, axis=0) * column
-            tl.store(FP + p * B * K + rows * K + i, to_left, mask=here)
-            edge = tl.zeros((BK, BK), dtype=tl.float32)
-            edge = matmul(r * column[None, :], g, edge, PRECISION)
-            w = w * (keep[None, :] + gain[None, :] * edge) + extra[None, :]
-            tl.store(W + place + i * K, w, mask=square)
-            if LOW:
-                tl.store(low + place + i * K, w.to(tl.bfloat16), mask=square)
-        tl.store(FP + slot * B * K + turned, to_right * r, mask=across)
-    else:
-        r = tl.load(E + right * B * K + tile, mask=inside, other=0.0)  # (rows, j)
-        to_right = tl.zeros((BB, BK), dtype=tl.float32)
-        place = p * K * K * K + outs[:, None] * (K * K) + js[None, :]
-        for i in range(share * per_share, tl.minimum(K, (share + 1) * per_share)):
-            w = tl.load(W + place + i * K, mask=square, other=0.0)  # (outputs, j)
-            column = tl.load(E + left * B * K + rows * K + i, mask=here, other=0.0)
-            pulled = tl.zeros((BB, BK), dtype=tl.float32)
-            pulled = matmul(g, w, pulled, PRECISION)
-            to_right += pulled * column[:, None]
-            to_left = tl.sum(pulled * r, axis=1) * column
-            tl.store(FP + p * B * K + rows * K + i, to_left, mask=here)
-            edge = tl.zeros((BK, BK), dtype=tl.float32)
-            edge = matmul(tl.trans(g), r * column[:, None], edge, PRECISION)
-            w = w * (keep[:, None] + gain[:, None] * edge) + extra[:, None]
-            tl.store(W + place + i * K, w, mask=square)
-            if LOW:
-                tl.store(low + place + i * K, w.to(tl.bfloat16), mask=square)
-        tl.store(FP + slot * B * K + tile, to_right * r, mask=inside)
-
-
 @triton.jit(do_not_specialize=["n_leaves"])
 def tucker_update_kernel(
     E, M, W, low, G, keep, gain, extra, children, owner, B, n_leaves,
     K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, BI: tl.constexpr,
-    PRECISION: tl.constexpr, ONE_TILE: tl.constexpr, LOW: tl.constexpr,
+    PRECISION: tl.constexpr, ONE_TILE: tl.constexpr, LOW: tl.constexpr, VARIANT: tl.constexpr,
 ):  # fmt: skip
     """Edge flows of BI slices of a partition's weights over the whole batch, and their update.
 
@@ -279,7 +191,7 @@ def tucker_update_kernel(
         )
         g = g * scale[:, None]  # (rows, outputs)
         r = tl.load(E + right * B * K + rows[None, :] * K + js[:, None], mask=by_row, other=0.0)
-    for number in range(BI):
+    for number in tl.range(0, BI, num_stages=VARIANT):
         i = tl.program_id(0) * BI + number
         edge = tl.zeros((BK, BK), dtype=tl.float32)  # (j, outputs)
         if ONE_TILE:
@@ -309,3 +221,91 @@ def tucker_update_kernel(
         tl.store(W + place, w, mask=valid)
         if LOW:
             tl.store(low + place, w.to(tl.bfloat16), mask=valid)
+
+
+@triton.jit(do_not_specialize=["n_leaves"])
+def tucker_update_flat_kernel(
+    E, M, W, low, G, keep, gain, extra, children, owner, B, n_leaves,
+    K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, BM: tl.constexpr, TILES: tl.constexpr,
+    PRECISION: tl.constexpr, ONE_TILE: tl.constexpr, LOW: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Edge flows of some of a partition's weights over the whole batch, and their update.
+
+    A tile is BM // K left indices with all their right ones, contiguous in memory, times all
+    outputs; a program takes TILES of them. If LOW, a bf16 copy of the new weights goes to `low`,
+    for the other two kernels to read.
+    """
+    p = tl.program_id(1).to(tl.int64)
+    outs = tl.arange(0, BK)
+    pairs = tl.arange(0, BM)
+    per_tile: tl.constexpr = BM // K
+    side = pairs // K  # which of the tile's left indices
+    js = pairs % K
+    real = pairs < per_tile * K
+    region = tl.load(owner + p).to(tl.int64)
+    left = tl.load(children + 2 * p).to(tl.int64) * B * K
+    right = tl.load(children + 2 * p + 1).to(tl.int64) * B * K
+    node = (region - n_leaves) * K + outs
+    a = tl.load(keep + node, mask=outs < K, other=0.0)
+    c = tl.load(gain + node, mask=outs < K, other=0.0)
+    d = tl.load(extra + node, mask=outs < K, other=0.0)
+    if ONE_TILE:
+        rows = tl.arange(0, BB)
+        g, r = _update_inputs(
+            E, M, G, left, right, region, n_leaves, rows, outs, js, real, B, K
+        )  # fmt: skip
+    for number in tl.range(0, TILES, num_stages=STAGES):
+        i = (tl.program_id(0) * TILES + number) * per_tile
+        valid = (real & (i + side < K))[:, None] & (outs < K)[None, :]
+        place = p * K * K * K + outs[None, :] * (K * K) + i * K + pairs[:, None]
+        w = tl.load(W + place, mask=valid, other=0.0)
+        edge = tl.zeros((BM, BK), dtype=tl.float32)
+        if ONE_TILE:
+            factor = _columns(E, left, rows, side, i, B, K, per_tile, BM, BB)
+            edge = matmul(r * factor, g, edge, PRECISION)
+        else:
+            for b0 in range(0, B, BB):
+                now = b0 + tl.arange(0, BB)
+                g, r = _update_inputs(
+                    E, M, G, left, right, region, n_leaves, now, outs, js, real, B, K
+                )  # fmt: skip
+                factor = _columns(E, left, now, side, i, B, K, per_tile, BM, BB)
+                edge = matmul(r * factor, g, edge, PRECISION)
+        w = w * (a[None, :] + c[None, :] * edge) + d[None, :]
+        tl.store(W + place, w, mask=valid)
+        if LOW:
+            tl.store(low + place, w.to(tl.bfloat16), mask=valid)
+
+
+@triton.jit
+def _update_inputs(E, M, G, left, right, region, n_leaves, rows, outs, js, real, B, K: tl.constexpr):
+    """Ratios in the products' scale (rows, outputs), and right values of the pairs (pairs, rows)."""
+    here = rows < B
+    own = tl.load(M + region * B + rows, mask=here, other=float("-inf"))
+    both = tl.load(M + left // K + rows, mask=here, other=0.0)
+    both += tl.load(M + right // K + rows, mask=here, other=0.0)
+    possible = own > float("-inf")
+    scale = tl.where(possible, tl.exp(both - tl.where(possible, own, 0.0)), 0.0)
+    g = tl.load(
+        G + (region - n_leaves) * B * K + rows[:, None] * K + outs[None, :],
+        mask=here[:, None] & (outs < K)[None, :],
+        other=0.0,
+    )
+    r = tl.load(
+        E + right + rows[None, :] * K + js[:, None], mask=here[None, :] & real[:, None], other=0.0
+    )
+    return g * scale[:, None], r
+
+
+@triton.jit
+def _columns(
+    E, left, rows, side, i, B, K: tl.constexpr, COUNT: tl.constexpr, BM: tl.constexpr,
+    BB: tl.constexpr,
+):  # fmt: skip
+    """Left values of the pairs of a tile, (pairs, rows)."""
+    found = tl.zeros((BM, BB), dtype=tl.float32)
+    for number in tl.static_range(COUNT):
+        legal = (rows < B) & (i + number < K)
+        column = tl.load(E + left + rows * K + i + number, mask=legal, other=0.0)
+        found = tl.where((side == number)[:, None], column[None, :], found)
+    return found

@@ -88,7 +88,7 @@ class TuckerPass:
             )  # fmt: skip
             tucker.tucker_combine_kernel[(level.n_regions, plan.n_tiles)](
                 self._parts, self.values, self._top, plan.children, plan.first, level.regions[0],
-                first, batch, width, plan.rows, self._wide, shares,
+                first, batch, width, plan.rows, self._wide, shares, plan.tuning.gather,
             )  # fmt: skip
 
     @property
@@ -119,7 +119,7 @@ class TuckerPass:
             cp.gather_flow_kernel[(n_here, plan.n_tiles, -(-plan.width // block))](
                 self._flow, self.values, self._top, into, self._sums, self._parent_start,
                 self._parent_slot, level[0], skip, plan.batch, plan.width, plan.n_tiles, mode,
-                plan.rows, block,
+                plan.rows, block, plan.tuning.gather,
             )  # fmt: skip
 
     def downward(self, rates: Rates, mass: Tensor) -> None:
@@ -130,19 +130,11 @@ class TuckerPass:
             mass: Running masses of the sums, updated in place, (inner regions, K).
         """
         plan, n_leaves = self._plan, self._plan.layout.n_leaves
-        fused = plan.n_tiles == 1
         for number in reversed(range(len(plan.levels))):
             self._gather(plan.levels[number].regions, 2, self._ratio, n_leaves)
-            if fused:
-                self._flows_and_update(number, rates, mass)
-            else:
-                self._product_flows(number)
-        if not plan.levels:
-            return
-        flow = self._sums[n_leaves:].sum(1)  # (inner regions, K)
-        if fused:
-            rates.of_(flow, mass)
-        else:
+            self._product_flows(number)
+        if plan.levels:
+            flow = self._sums[n_leaves:].sum(1)  # (inner regions, K)
             self._update(rates.coefficients_(flow, mass, plan.n_splits * self._network.edges))
 
     def _product_flows(self, number: int) -> None:
@@ -155,27 +147,28 @@ class TuckerPass:
             num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
-    def _flows_and_update(self, number: int, rates: Rates, mass: Tensor) -> None:
-        plan, level, shares = self._plan, self._plan.levels[number], self._shares[number]
-        warps, stages = plan.tuning.fused
-        tucker.tucker_fused_kernel[(level.n_partitions, shares)](
-            self.values, self._top, self._params.weights, self._read_weights, self._ratio,
-            self._flow, self._sums, mass, rates.step, plan.first, plan.children, plan.owner,
-            level.partitions[0], int(self._right0[number]), plan.batch, plan.layout.n_leaves,
-            rates.add, plan.width, plan.rows, self._wide, shares, plan.precision, rates.by_mass,
-            self._low is not None, plan.tuning.flip, num_warps=warps, num_stages=stages,
-        )  # fmt: skip
-
     def _update(self, coefficients: tuple[Tensor, Tensor, Tensor]) -> None:
         plan, width = self._plan, self._plan.width
         warps, stages = plan.tuning.update or (8, 2)
-        slices = min(plan.tuning.slices, width)
         rows = power_of_two(plan.batch, 16, plan.tuning.update_rows)
+        if plan.tuning.variant >= 10:
+            pairs = max(64 * (plan.tuning.variant // 10), power_of_two(width, 16, 256))
+            tiles = plan.tuning.slices
+            groups = -(-width // (pairs // width))
+            tucker.tucker_update_flat_kernel[(-(-groups // tiles), plan.layout.n_partitions)](
+                self.values, self._top, self._params.weights, self._read_weights, self._ratio,
+                *coefficients, plan.children, plan.owner, plan.batch, plan.layout.n_leaves, width,
+                rows, self._wide, pairs, tiles, plan.precision, rows >= plan.batch,
+                self._low is not None, plan.tuning.variant % 10, num_warps=warps,
+                num_stages=stages,
+            )  # fmt: skip
+            return
+        slices = min(plan.tuning.slices, width)
         tucker.tucker_update_kernel[(-(-width // slices), plan.layout.n_partitions)](
             self.values, self._top, self._params.weights, self._read_weights, self._ratio,
             *coefficients, plan.children, plan.owner, plan.batch, plan.layout.n_leaves, width,
             rows, self._wide, slices, plan.precision, rows >= plan.batch, self._low is not None,
-            num_warps=warps, num_stages=stages,
+            plan.tuning.variant, num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
     def leaf_flows(self) -> tuple[Tensor, Tensor]:

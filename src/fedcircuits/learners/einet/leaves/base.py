@@ -94,6 +94,20 @@ def weighted(x: Tensor, flow: Tensor) -> Tensor:
     return torch.bmm(x.to(flow.dtype).unsqueeze(1), flow).squeeze(1)
 
 
+def uniform(
+    shape: tuple[int, ...], generator: torch.Generator, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    """Uniform draws in [0, 1) on a device; large ones must not be drawn elsewhere and copied.
+
+    The generator is on the CPU; another device gets one of its own, seeded from it.
+    """
+    if device.type == "cpu":
+        return torch.rand(shape, generator=generator, dtype=dtype)
+    seed = int(torch.randint(2**62, (), generator=generator))
+    own = torch.Generator(device).manual_seed(seed)
+    return torch.rand(shape, generator=own, dtype=dtype, device=device)
+
+
 def pick_rows(observed: Tensor, width: int, generator: torch.Generator) -> Tensor:
     """For every state k one row of the batch, the same in all slots: (K,).
 

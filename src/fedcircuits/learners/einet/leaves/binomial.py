@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Family, Params, Stats, pick_rows, weighted
+from .base import Family, Params, Stats, pick_rows, uniform, weighted
 
 # How near to 0 and 1 gradient steps may bring a probability; float32 still resolves it.
 NEAREST = 1e-6
@@ -47,7 +47,7 @@ class Binomial(Family):
         marginal = (total + 0.5) / (n + 1)
         rows = pick_rows(observed, width, generator)
         near = torch.where(observed[:, rows], share[:, rows], marginal)
-        noise = torch.rand(near.shape, generator=generator, dtype=torch.float64).to(near)
+        noise = uniform(near.shape, generator, near.device, torch.float64)
         probs = 0.6 * marginal + 0.3 * near + 0.1 * noise
         return {"probs": probs.contiguous(), "prior": marginal}
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Family, Params, Stats, pick_rows
+from .base import Family, Params, Stats, pick_rows, uniform
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Categorical(Family):
         else:
             near = (codes[None, :, None] == centre[:, None, :]).double()
         near = near / near.sum(1, keepdim=True)
-        noise = torch.rand(near.shape, generator=generator, dtype=torch.float64).to(near)
+        noise = uniform(near.shape, generator, near.device, torch.float64)
         base = marginal.unsqueeze(2) * (0.5 + noise)
         base = base / base.sum(1, keepdim=True)
         probs = torch.where(seen.unsqueeze(1), 0.5 * base + 0.5 * near, base)

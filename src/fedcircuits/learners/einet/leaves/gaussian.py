@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -10,6 +11,9 @@ import torch
 from torch import Tensor
 
 from .base import Family, Params, Stats, pick_rows
+
+# Values of slots held at once on the way to a matrix product; small enough to stay in a cache.
+CHUNK_ELEMENTS = 200_000
 
 
 @dataclass(frozen=True)
@@ -56,39 +60,62 @@ class Gaussian(Family):
         offset = -0.5 * (variance.log() + math.log(2 * math.pi))
         return torch.addcmul(offset, (z - mean) ** 2, 1 / variance, value=-0.5)
 
-    def region_log_prob(self, params: Params, x: Tensor, per_region: int) -> Tensor:
-        """Log-densities summed over the slots of each region, as one matrix product.
+    def region_log_prob(
+        self, params: Params, columns: Tensor, variables: Tensor, per_region: int
+    ) -> Tensor:
+        """Log-densities summed over the slots of each region, as matrix products.
 
         A quadratic in the value, around the slot's mean parameter so that float32 keeps its
         digits. Slots come by region, equally many each.
 
         Args:
             params: Parameters.
-            x: Values, (S, B).
+            columns: Values, (variables, B).
+            variables: Variable of each slot, (S,).
             per_region: Slots of a region.
 
         Returns:
             Log-densities, (regions, B, K).
         """
         mean, precision = params["mean"], 1 / params["variance"]
-        centre = mean.mean(1, keepdim=True)
-        z, away = self.scaled(x, centre) - centre, mean - centre
+        away = mean - mean.mean(1, keepdim=True)
         offset = -0.5 * (away**2 * precision - precision.log() + math.log(2 * math.pi))
-        terms = torch.stack([z * z, z], dim=1).view(-1, per_region * 2, x.shape[1])  # (R, 2n, B)
-        factors = torch.stack([-0.5 * precision, away * precision], dim=1)
-        factors = factors.view(-1, per_region * 2, mean.shape[1])  # (R, 2n, K)
         total = offset.view(-1, per_region, mean.shape[1]).sum(1).unsqueeze(2)  # (R, K, 1)
+        factors = torch.stack([away * precision, -0.5 * precision], dim=1)
+        factors = factors.view(-1, per_region * 2, mean.shape[1]).transpose(1, 2)  # (R, K, 2n)
         # Rows along the wide side of the product; many times faster than (R, B, K) on a CPU.
-        return torch.bmm(factors.transpose(1, 2), terms).add_(total).transpose(1, 2)
+        parts = [
+            torch.bmm(factors[here], terms)
+            for here, terms in self._region_terms(params, columns, variables, per_region)
+        ]
+        return torch.cat(parts).add_(total).transpose(1, 2)
 
-    def region_statistics(self, params: Params, x: Tensor, flow: Tensor, per_region: int) -> Stats:
+    def _region_terms(
+        self, params: Params, columns: Tensor, variables: Tensor, per_region: int
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Slices of the regions, and their centred values and squares, (regions, 2n, B)."""
+        centre, batch = params["mean"].mean(1, keepdim=True), columns.shape[1]
+        n_regions = len(variables) // per_region
+        step = n_regions  # all at once, but where there is a small cache to stay in
+        if columns.device.type == "cpu":
+            step = max(1, CHUNK_ELEMENTS // (per_region * 2 * batch))
+        for start in range(0, n_regions, step):
+            here = slice(start, min(start + step, n_regions))
+            slots = slice(here.start * per_region, here.stop * per_region)
+            values = columns.index_select(0, variables[slots])
+            z = self.scaled(values, centre) - centre[slots]  # (slots, B)
+            yield here, torch.stack([z, z * z], dim=1).view(-1, per_region * 2, batch)
+
+    def region_statistics(
+        self, params: Params, columns: Tensor, variables: Tensor, flow: Tensor, per_region: int
+    ) -> Stats:
         """As `statistics`, from the regions' flows (regions, B, K) without spreading them."""
-        centre = params["mean"].mean(1, keepdim=True)
-        z = self.scaled(x, centre) - centre
-        terms = torch.stack([z, z * z], dim=1).view(-1, per_region * 2, x.shape[1])
-        # As (R, K, 2n), for the same reason as above.
-        sums = torch.bmm(flow.transpose(1, 2), terms.transpose(1, 2)).transpose(1, 2)
-        sums = sums.reshape(len(x), 2, -1)  # (S, 2, K)
+        across = flow.transpose(1, 2)  # (R, K, B)
+        parts = [
+            torch.bmm(across[here], terms.transpose(1, 2))  # (R, K, 2n)
+            for here, terms in self._region_terms(params, columns, variables, per_region)
+        ]
+        sums = torch.cat(parts).transpose(1, 2).reshape(len(variables), 2, -1)  # (S, 2, K)
         n = flow.sum(1).repeat_interleave(per_region, dim=0)
         return {"n": n, "first": sums[:, 0], "second": sums[:, 1]}
 
