@@ -305,7 +305,7 @@ class FederationRun:
     def _fit_like(self, others: Ingredients, name: str, server: Server) -> Ingredients:
         """Have the newcomer fit what the others have fitted: every job is on all columns."""
         jobs = {
-            job: Job(name, job, server.schema.names, per_label=code >= 0)
+            job: Job(name, job, server.schema.names, per_label=code >= 0, mixed=code >= 0)
             for _, job, code in others.models
         }
         if any(not job.startswith("S") for job in jobs):

@@ -202,6 +202,18 @@ class TestBadInput:
         # A continuum that repeats itself has a ridge, but no infinite one.
         assert model.log_prob(rows).max() < 60
 
+    def test_columns_that_all_but_repeat_each_other(self, learner: str) -> None:
+        rows = mixed(400)
+        noise = np.random.default_rng(1).normal(0, 1e-3, size=(400, 2))
+        rows = rows.assign(near=rows["number"] ** 3 + noise[:, 0], apart=1e3 * noise[:, 1])
+        rows["close"] = -rows["apart"] + noise[:, 0]
+        model = fc.learn(rows, label="label", learner=learner)
+        assert_sound(model, rows)
+        told = warnings_of(model)
+        assert "'close' follows 'apart' almost exactly (rank correlation -1.0000)" in told
+        assert "'apart' follows" not in told
+        assert model.log_prob(rows).max() < 60
+
     def test_an_unknown_treatment_of_missing_values(self, learner: str) -> None:
         with pytest.raises(LearningError, match="'state' or 'marginalise'"):
             fc.learn(mixed(50), label="label", learner=learner, missing="drop")

@@ -105,7 +105,7 @@ def random_table(kinds: list[str], n: int, gaps: float, empty: bool, seed: int) 
         elif kind == "heavy":
             columns[name] = np.exp(4 * rng.normal(size=n))
         else:
-            columns[name] = np.array([f"id{i % 40}" for i in range(n)])
+            columns[name] = np.array([f"name{i % 20}" for i in range(n)])
     data = pd.DataFrame(columns)
     lost = rng.random(data.shape) < gaps
     if empty and n > 3:
@@ -203,7 +203,14 @@ class TestStructure:
 
     def test_constant_column_is_named_in_the_report(self, rng):
         circuit = learn(frame(rng, 300).assign(same="x"))
-        assert circuit.fit_report.warnings == ("column 'same' is constant",)
+        assert circuit.fit_report.warnings == ("'same' is constant in the training rows",)
+
+    def test_ids_are_left_out_with_a_warning(self, rng):
+        data = frame(rng, 300).assign(row=np.arange(300), name=[f"row {i}" for i in range(300)])
+        circuit = learn(data)
+        assert circuit.schema.names == tuple(frame(rng, 3).columns)
+        assert "left out 'row'" in circuit.fit_report.warnings[0]
+        assert "left out 'name'" in circuit.fit_report.warnings[1]
 
     def test_fewer_rows_than_the_least_are_not_split(self, rng):
         circuit = learn(frame(rng, 300), min_instances=301)

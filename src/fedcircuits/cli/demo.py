@@ -52,7 +52,8 @@ def run(out: Output, seed: int) -> None:
         for name, (words, options) in SPLITS.items():
             shares = _shares(split.train, name, split.label, seed)
             told(f"{words}: federated")
-            fed, seconds = _timed(federate, shares, partition.ID, split.label, seed=seed, **options)
+            id = None if name == "rows" else partition.ID
+            fed, seconds = _timed(federate, shares, id, split.label, seed=seed, **options)
             feds[name] = fed
             scores = _scores(fed, split)
             rows.append([f"{words}: federated", *scores.values(), seconds, fed.ledger.n_bytes])
@@ -138,15 +139,14 @@ def _questions(out: Output, fed: Any, split: Split, answers: dict[str, Any], see
     answers["sample"] = drawn.to_dict("records")
     rows = [[float(v) for v in row] for row in drawn.to_numpy()]
     out.table(f"three samples given {split.label} = {split.positive}", SHOWN, rows)
-    best = fed.mpe({"mean_radius": 21.0, **given})
-    answers["mpe"] = best[[*SHOWN, split.label]].to_dict("records")[0]
-    out.say(
-        f"- most probable completion ({best.attrs['method']}) of a malignant case with "
-        "mean_radius = 21: "
-        + ", ".join(
-            f"{k} = {v:.4g}" if isinstance(v, float) else f"{k} = {v}"
-            for k, v in answers["mpe"].items()
-        )
+    gone = [name for name in fed.schema.names if name not in rest.schema.names]
+    case = split.test[split.test[split.label] == split.positive].head(1)
+    best = fed.mpe(case.drop(columns=gone))
+    answers["mpe"] = best[gone].to_dict("records")[0]
+    out.table(
+        f"most probable completion ({best.attrs['method']}) of what {away} would know of one case",
+        ["variable", "completed", "true"],
+        [[name, float(best[name].iloc[0]), float(case[name].iloc[0])] for name in gone[:4]],
     )
 
 

@@ -331,6 +331,21 @@ class Replay:
             if "changed" in header and len(bodies) == 1:
                 self._keep(name, request, bodies[0])
 
+    def catch_up(self, name: str, reply: bytes) -> bytes | None:
+        """What a client gets at once that says it is behind; None for every other reply.
+
+        An engine that asks this of each reply as it comes brings a client back without waiting for
+        the slow ones, which may take all the time there is.
+        """
+        request = self._under_way.get(name)
+        with contextlib.suppress(StorageError):  # told when the call is over
+            header, _ = unwrap(reply)
+            if request is None or not header.get("behind"):
+                return None
+            if self._found_behind(name, str(header.get("identity"))) is None:
+                return self._parcel(name, request, complete=True)
+        return None
+
     def _keep(self, name: str, request: Request, answer: bytes) -> None:
         if self._answers is not None and request[0] in KEPT and not failed(answer):
             self._answers.put(_key(name, self._known[name].state, request), answer)

@@ -202,7 +202,7 @@ class FederatedCircuit(Composite):
             raise FederationError(f"{client!r} is the only client: nothing would be left")
         if rebuild_grid:
             return self._run("rebuild_grid=True").retrain(others)
-        if self.setting != "horizontal":
+        if self.setting != "horizontal" and not getattr(self.rule, "glues_again", False):
             return self.without_parts({client: "left"})
         if self.rule.name == "joint":
             raise FederationError(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,13 +17,14 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from fedcircuits.density import Density, Learner
-from fedcircuits.errors import FedcircuitsError
+from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.aligned_rows import AlignedRows
+from fedcircuits.federation.anchoring import own_centres, sums_around
 from fedcircuits.federation.answering import Answering
 from fedcircuits.federation.calibration import fit_calibration, label_log_joint, log_loss
 from fedcircuits.federation.classifiers import KEY, train_classifier
-from fedcircuits.federation.clusters import cluster_rows, drawn_classes, features, nearest_centres
+from fedcircuits.federation.clusters import cluster_rows, drawn_classes
 from fedcircuits.federation.describing import describe
 from fedcircuits.federation.fitting import (
     CLASS,
@@ -31,12 +33,13 @@ from fedcircuits.federation.fitting import (
     SoftGroups,
     among,
     fit_job,
-    for_classes,
+    for_job,
     labels,
 )
 from fedcircuits.federation.ids import check_distinct, digests, fingerprint
 from fedcircuits.federation.packing import pack_codes, unpack_codes
 from fedcircuits.federation.randomised_response import randomise
+from fedcircuits.federation.roots import RootGroups
 from fedcircuits.federation.rounds import Session, rounds_of
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.schema import Kind, Schema, Table, Variable
@@ -50,9 +53,10 @@ VERBS: dict[str, type[m.Message]] = {
     "ask": m.Ask, "name_rows": m.NameRows, "share": m.Share, "use_rows": m.UseRows,
     "judge": m.Judge, "calibrate": m.Calibrate,
     "query": m.Query, "fit_classifier": m.FitClassifier, "round": m.Round,
+    "roots": m.AskRoots,
 }  # fmt: skip
 # Requests that take long or draw numbers: their replies are kept, for as long as nothing changes.
-COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres", "round")
+COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres", "round", "roots")
 CHANGING = ("agree", "align", "take_label", "cluster", "assign", "centres", "share", "use_rows")
 
 
@@ -81,7 +85,13 @@ class Client:
         id_secret: str = "",
     ) -> None:
         self.name = name
-        self._ids = None if id is None or id not in frame.columns else frame[id]
+        if id is not None and id not in frame.columns:
+            # Going on would make a variable of the ids that the misspelt name meant to set aside.
+            raise ClientError(
+                name,
+                f"has no id column {id!r}; its columns are {', '.join(map(repr, frame.columns[:8]))}",
+            )
+        self._ids = None if id is None else frame[id]
         self._frame = frame if self._ids is None else frame.drop(columns=id)
         self._secret = id_secret
         self._answering = Answering(name, self._ids, id_secret)
@@ -97,6 +107,7 @@ class Client:
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[str, Density] = {}
         self._reports: list[Any] = []  # of the fits of the job under way
+        self._roots_of = RootGroups(self._models)
         self._sessions: dict[str, Session] = {}  # rounds of sums under way, by job
         self._told: dict[str, str] = {}  # the last request of every kind that changes me
         self._done: dict[str, tuple[str, bytes]] = {}  # last reply of every costly kind
@@ -206,7 +217,7 @@ class Client:
     def _cluster(self, request: m.Cluster) -> m.Clustered:
         table = self._have()
         columns = [c for c in request.columns if c in table.schema and c != self._label]
-        strata = self._codes_of_label() if request.within_label else np.zeros(len(table), int)
+        strata = self._strata(request.within_label)
         rng = named_rng(self._seed, self.name, request.job)
         with threadpool_limits(1):
             index, stratum_of = cluster_rows(
@@ -241,32 +252,21 @@ class Client:
     def _start(self, request: m.AskStart) -> m.Start:
         """Centres of my own clusters: means of at least min_rows rows each."""
         table = self._have().columns([c for c in request.columns if c != self._label])
-        strata = self._codes_of_label() if request.within_label else np.zeros(len(table), int)
         rng = named_rng(self._seed, self.name, "start")
-        with threadpool_limits(1):
-            index, stratum_of = cluster_rows(table, strata, request.n_clusters, rng)
-        X = features(table)
-        rows = np.bincount(index, minlength=stratum_of.size).astype(float)
-        sums = np.zeros((stratum_of.size, X.shape[1]))
-        np.add.at(sums, index, X)
-        enough = rows >= request.min_rows
-        centres = np.column_stack([stratum_of[enough], sums[enough] / rows[enough, None]])
-        return m.Start(centres, rows[enough])
+        return own_centres(table, self._strata(request.within_label), request, rng)
+
+    def _strata(self, within_label: bool) -> IntArray:
+        """(n,) the label of every row where clusters are to be within it."""
+        return self._codes_of_label() if within_label else np.zeros(len(self._have()), dtype=int)
 
     def _centres(self, request: m.AskCentres) -> m.CentreSums:
         """One round of federated k-means on the shared columns."""
-        table = self._have()
-        X = features(table.columns([c for c in request.columns if c != self._label]))
-        strata = self._codes_of_label() if request.within_label else np.zeros(len(table), int)
-        index, distance = nearest_centres(X, strata, request.centres)
-        k = request.centres.shape[0]
-        sums = np.zeros((k, X.shape[1]))
-        np.add.at(sums, index, X)
-        self._groups[request.job] = index
+        table = self._have().columns([c for c in request.columns if c != self._label])
         counted = np.ones(len(table), dtype=bool)
         counted[self._aligned.chosen(request.elsewhere)] = False
-        rows, once = (np.bincount(i, minlength=k).astype(float) for i in (index, index[counted]))
-        return m.CentreSums(sums, rows, once, float(distance.sum()))
+        strata = self._strata(request.within_label)
+        self._groups[request.job], told = sums_around(table, strata, request, counted)
+        return told
 
     def _table_of(self, request: m.AskTable) -> m.JointTable:
         """How often my private clusters meet the anchors."""
@@ -304,7 +304,8 @@ class Client:
         label = self._label if self._label in table.schema else None
         rng = named_rng(self._seed, self.name, job["job"])
         tells = getattr(self._make_learner(CLASS), "label", None) == CLASS
-        return fit_job(job, table, label, groups, self._learn, rng, tells_classes=tells)
+        learn = partial(self._learn, mixed=bool(job.get("mixed")))
+        return fit_job(job, table, label, groups, learn, rng, tells_classes=tells)
 
     def _round(self, request: m.Round) -> m.RoundDone:
         """One round of learning by sums: all clients take the same step."""
@@ -367,9 +368,10 @@ class Client:
         codes, known = labels(self._have(), self._label, self.name)
         return codes[rows], known[rows]
 
-    def _learn(self, table: Table, label: str | None, rng: np.random.Generator) -> Density:
-        learner = self._make_learner(label)
-        made = (for_classes(learner, table) if label == CLASS else learner).fit(table, rng)
+    def _learn(
+        self, table: Table, label: str | None, rng: np.random.Generator, mixed: bool
+    ) -> Density:
+        made = for_job(self._make_learner(label), table, label, mixed).fit(table, rng)
         self._reports += m.report_of(made)
         return made
 
@@ -389,7 +391,15 @@ class Client:
             return m.Answer(model.log_prob_table(table))
         if request.what == "label":
             return m.Answer(label_log_joint(model, table, self._label))
+        if request.what == "roots":
+            return m.Answer(self._roots_of.log_probs(request.model, table))
         raise FedcircuitsError(f"no question {request.what!r}")
+
+    def _roots(self, request: m.AskRoots) -> m.Roots:
+        """Groups of root states, for a table over those of all clients."""
+        return self._roots_of.split(
+            request, self._have(), lambda key: named_rng(self._seed, self.name, "roots", key)
+        )
 
     def _query(self, request: m.Query) -> m.Answers:
         """Questions to models that stayed here, by id or with cells sent along."""

@@ -194,6 +194,7 @@ ENTRIES: dict[str, Entry] = {
         m.RoundDone, _round, lambda reply: iter([("rows behind a model", [reply.rows])])
     ),
     "ask": Entry(m.Answer),
+    "roots": Entry(m.Roots),
     "share": Entry(m.Ready),
     "use_rows": Entry(m.Ready),
     "judge": Entry(

@@ -134,13 +134,22 @@ def _with_class(table: Table, codes: IntArray) -> Table:
     )
 
 
-def for_classes(learner: Learner, table: Table) -> Learner:
-    """The learner for a joint model of rows and agreed classes; it may choose to be smaller."""
-    smaller = getattr(learner, "for_classes", None)
-    if smaller is None:
-        return learner
-    made: Learner = smaller(len(table), table.schema[CLASS].n_codes)
-    return made
+def for_job(learner: Learner, table: Table, label: str | None, mixed: bool) -> Learner:
+    """The learner as a job wants it, where the learner has a mind about that.
+
+    Args:
+        learner: of the client.
+        table: the rows of the job.
+        label: of the fit; the agreed classes take its place where there are some.
+        mixed: whether the model will be averaged with those of clients that hold other rows.
+    """
+    made: Any = learner
+    if label == CLASS and hasattr(made, "for_classes"):
+        made = made.for_classes(len(table), table.schema[CLASS].n_codes)
+    if mixed and hasattr(made, "for_mixing"):
+        made = made.for_mixing()
+    found: Learner = made
+    return found
 
 
 def _one_by_one(

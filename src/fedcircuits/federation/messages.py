@@ -23,7 +23,9 @@ from fedcircuits.federation.packing import unpack_codes
 from fedcircuits.federation.questions import Answer as Answer
 from fedcircuits.federation.questions import Answers as Answers
 from fedcircuits.federation.questions import Ask as Ask
+from fedcircuits.federation.questions import AskRoots as AskRoots
 from fedcircuits.federation.questions import Query as Query
+from fedcircuits.federation.questions import Roots as Roots
 from fedcircuits.schema.grid import IntArray
 
 

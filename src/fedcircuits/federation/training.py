@@ -40,6 +40,7 @@ class Job:
         value: which part of the grouping.
         per_label: whether to give one model p(x | y) for each class of the label.
         classes: name of a grouping, to give one model p(x | l) for each of its classes.
+        mixed: whether the models will be averaged with those of clients that hold other rows.
     """
 
     client: str
@@ -49,6 +50,7 @@ class Job:
     value: int = 0
     per_label: bool = False
     classes: str | None = None
+    mixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def fit(
                     "value": j.value,
                     "per_label": j.per_label,
                     "classes": j.classes,
+                    "mixed": j.mixed,
                 }
                 for j in own
             ],

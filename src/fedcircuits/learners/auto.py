@@ -13,6 +13,7 @@ from fedcircuits.fit_report import FitReport
 from fedcircuits.learners.factorised import Factorised
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 from fedcircuits.learners.learnspn import LearnSPN
+from fedcircuits.learners.prepare import without_ids
 from fedcircuits.schema import Table
 
 VALIDATION_SHARE = 0.2
@@ -43,8 +44,13 @@ class Auto:
 
     def fit(self, table: Table, rng: np.random.Generator) -> Density:
         """Fit every candidate on some rows, judge on the others, refit the winner on all."""
+        # One set of columns for all, or their likelihoods could not be compared.
+        table, left_out = (table, []) if table.agreed else without_ids(table, self.label)
         if len(table) < LEAST_ROWS:
-            return self.candidates()["factorised" if self.label is None else "hclt"].fit(table, rng)
+            name = "factorised" if self.label is None else "hclt"
+            told = f"only {len(table)} rows: too few to choose a learner on, {name} by default"
+            only = self.candidates()[name].fit(table, rng)
+            return _told(only, {}, [name], (*left_out, told))
         held = np.zeros(len(table), dtype=bool)
         held[rng.permutation(len(table))[: int(VALIDATION_SHARE * len(table))]] = True
         train, judge = table.rows(~held), table.rows(held)
@@ -63,7 +69,8 @@ class Auto:
             raise LearningError(f"no learner could be fitted: {failed}")
         order = sorted(scores, key=lambda name: scores[name], reverse=True)
         best = self.candidates()[order[0]].fit(table, np.random.default_rng(seeds[-1]))
-        return _told(best, scores, order, failed)
+        lost = [f"{name} could not be fitted: {why}" for name, why in failed.items()]
+        return _told(best, scores, order, (*left_out, *lost))
 
     def _score(self, model: Density, judge: Table) -> float:
         """Mean log p(label | rest) or mean log-density of the judging rows; -inf counts as is."""
@@ -82,17 +89,14 @@ class Auto:
 
 
 def _told(
-    best: Density, scores: dict[str, float], order: list[str], failed: dict[str, str]
+    best: Density, scores: dict[str, float], order: list[str], warnings: tuple[str, ...]
 ) -> Density:
-    """The winner with an account of the contest in its report."""
+    """The winner with an account of the contest in its report; `order` is best first."""
     report = best.fit_report or FitReport(order[0], 0.0)
-    lead = scores[order[0]] - scores[order[1]] if len(order) > 1 else 0.0
-    kept = {
-        **report.kept,
-        "auto chose": order[0],
-        "ahead by, nats a row": lead,
-        **{f"validation score of {name}": scores[name] for name in order},
-    }
-    lost = tuple(f"{name} could not be fitted: {why}" for name, why in failed.items())
-    report = replace(report, kept=kept, warnings=(*report.warnings, *lost))
+    kept = {**report.kept, "auto chose": order[0]}
+    if len(order) > 1:
+        kept["auto chose before"] = order[1]
+        kept["ahead by, nats a row"] = scores[order[0]] - scores[order[1]]
+    kept |= {f"validation score of {name}": score for name, score in scores.items()}
+    report = replace(report, kept=kept, warnings=(*report.warnings, *warnings))
     return replace(best, fit_report=report)  # type: ignore[type-var]

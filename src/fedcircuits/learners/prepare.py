@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Table, Variable
@@ -17,6 +18,8 @@ Missing = Literal["state", "marginalise"]
 FREQUENT_SHARE, FREQUENT_ROWS = 0.005, 10
 # A column of at least this many rows, all different, is a name for the row and not a measurement.
 ID_ROWS = 30
+# A warning tells of numbers whose ranks go together like this; looked for in so many rows, columns.
+NEAR_COPY, NEAR_ROWS, NEAR_COLUMNS = 0.999, (50, 2_000), 200
 # Up to this many rows the order of the rows is made not to matter.
 CANONICAL_ROWS = 20_000
 
@@ -55,14 +58,14 @@ def prepare(
     if missing not in ("state", "marginalise"):
         raise LearningError(f"missing is 'state' or 'marginalise', found {missing!r}")
     table, warnings = _with_label(table, label)
-    table, left_out = (table, []) if table.agreed else _without_ids(table, label)
+    table, left_out = (table, []) if table.agreed else without_ids(table, label)
     if missing == "state" and not table.agreed:
         table = _with_missing_states(table, label)
     unseen = [v.name for at, v in enumerate(table.schema) if not table.observed[:, at].any()]
     if unseen and not table.agreed:  # agreed states need no value of one's own
         raise LearningError(f"variable {unseen[0]!r}: not one value is observed; drop the column")
     table = replace(table, schema=table.schema.with_grids(table, n_bins))
-    warnings += left_out + _column_warnings(table)
+    warnings += left_out + column_warnings(table)
     codes = np.stack([_codes(table, at) for at in range(len(table.schema))], axis=1)
     cards = tuple(_n_states(v) for v in table.schema)
     ordered = tuple(not v.is_coded for v in table.schema)
@@ -112,7 +115,7 @@ def _with_label(table: Table, label: str | None) -> tuple[Table, list[str]]:
     return table.rows(known), [f"left out {lost} row(s) without a value of the label {label!r}"]
 
 
-def _without_ids(table: Table, label: str | None) -> tuple[Table, list[str]]:
+def without_ids(table: Table, label: str | None) -> tuple[Table, list[str]]:
     """The table without columns that merely number or name the rows."""
     ids = [
         v.name
@@ -158,8 +161,8 @@ def _with_missing_states(table: Table, label: str | None) -> Table:
     return replace(table, schema=schema, values=values, observed=observed)
 
 
-def _column_warnings(table: Table) -> list[str]:
-    """Columns that say nothing, or say the same twice."""
+def column_warnings(table: Table) -> list[str]:
+    """Columns that say nothing, or say the same twice, and too few rows."""
     warnings = []
     seen_before: dict[bytes, str] = {}
     for at, variable in enumerate(table.schema):
@@ -174,9 +177,38 @@ def _column_warnings(table: Table) -> list[str]:
         if key in seen_before:
             warnings.append(f"{variable.name!r} repeats {seen_before[key]!r} value for value")
         seen_before.setdefault(key, variable.name)
+    warnings += _near_copies(table, set(seen_before.values()))
     if len(table) < 50:
         warnings.append(f"only {len(table)} rows to learn from")
     return warnings
+
+
+def _near_copies(table: Table, names: set[str]) -> list[str]:
+    """Numbers, among those named, that all but follow from another one."""
+    least, most = NEAR_ROWS
+    columns = [at for at, v in enumerate(table.schema) if v.name in names and not v.is_coded][
+        :NEAR_COLUMNS
+    ]
+    rows = np.linspace(0, len(table) - 1, num=min(len(table), most), dtype=np.int64)
+    ranks = np.zeros((len(columns), rows.size))  # about their mean; 0 where missing
+    for i, at in enumerate(columns):
+        seen = table.observed[rows, at]
+        if seen.sum() >= least:
+            mine = rankdata(table.values[rows[seen], at])
+            ranks[i, seen] = mine - mine.mean()
+    size = np.sqrt(np.square(ranks).sum(axis=1))
+    ranks /= np.where(size > 0, size, 1.0)[:, None]
+    together = ranks @ ranks.T  # (d, d) rank correlations
+    found = []
+    for i in range(len(columns)):
+        near = np.flatnonzero(np.abs(together[:i, i]) > NEAR_COPY)
+        if near.size:
+            one, other = (table.schema.names[columns[k]] for k in (i, int(near[0])))
+            found.append(
+                f"{one!r} follows {other!r} almost exactly "
+                f"(rank correlation {together[near[0], i]:.4f})"
+            )
+    return found
 
 
 def _n_states(variable: Variable) -> int:

@@ -171,10 +171,8 @@ def test_single_precision_em_keeps_every_row_possible(layer: str) -> None:
     # Few rows, many variables, no smoothing: leaves of a region are far apart for every row, and
     # edges that one batch has no use for underflow while a later step needs them.
     rng = np.random.default_rng(0)
-    n_variables = 196
-    x = torch.as_tensor(rng.random((64, n_variables)), dtype=torch.float32)
-    layout = lay_out(random_trees(n_variables, 3, 5, rng))
-    network = make_network(layout, [Gaussian(1e-4)] * n_variables, 10, layer)
+    x = torch.as_tensor(rng.random((64, 784)), dtype=torch.float32)
+    network = make_network(lay_out(random_trees(784, 4, 10, rng)), [Gaussian()] * 784, 10, layer)
     known = torch.ones_like(x, dtype=torch.bool)
     params = initial_parameters(network, x, known, torch.Generator().manual_seed(0))
     history = []

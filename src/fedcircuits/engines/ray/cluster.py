@@ -29,6 +29,7 @@ from fedcircuits.federation.birth import Birth
 ray: Any = _ray  # its types come and go with its versions
 Ref = Any  # what a call to an actor gives at once, and later its reply
 PathLike = str | os.PathLike[str]
+LONGEST_REASON = 200
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,23 @@ def fetch(name: str, ref: Ref) -> Any:
         status, found = ray.get(ref)
     except ray.exceptions.ActorUnavailableError:
         raise LostError from None
-    except ray.exceptions.ActorDiedError:
-        raise ClientError(name, "its process has ended and is not started again") from None
+    except ray.exceptions.ActorDiedError as error:
+        raise ClientError(
+            name, f"its process has ended and is not started again{_reason(error)}"
+        ) from None
     except ray.exceptions.RayError as error:
         raise ClientError(name, f"{type(error).__name__}: {_first_line(error)}") from None
     if status == ERROR:
         raise ClientError(name, found)
     return found
+
+
+def _reason(error: Exception) -> str:
+    """What Ray says about a death, without its advice."""
+    for line in str(error).splitlines():
+        if " because " in line:
+            return f" ({line.strip()[:LONGEST_REASON]})"
+    return ""
 
 
 def resources() -> str:
@@ -218,6 +229,7 @@ class _Connection:
         with contextlib.suppress(Exception):  # a cluster that is gone cannot be left in order
             ray.shutdown()
         self._environment.restore()
+        _read_environment()
         if self._folder is not None:
             remove_folder(self._folder)
             self._folder = None
@@ -239,6 +251,10 @@ def leave(actors: Mapping[str, Any], ours: bool) -> None:
 def _read_environment() -> None:
     """Have Ray look at the environment again: it did when it was imported."""
     with contextlib.suppress(ImportError, AttributeError):
+        constants: Any = importlib.import_module("ray._private.ray_constants")
+        constants.ENABLE_RAY_CLUSTER = constants.env_bool(
+            constants.ENABLE_RAY_CLUSTERS_ENV_VAR, not constants.IS_WINDOWS_OR_OSX
+        )
         raylet: Any = importlib.import_module("ray._raylet")
         raylet.Config.initialize("")
         raylet.AuthenticationTokenLoader.instance().reset_cache()

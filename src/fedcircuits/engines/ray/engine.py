@@ -152,7 +152,8 @@ class RayEngine:
     ) -> dict[str, bytes | Exception]:
         """Parcels out and back, past restarts; those that are late are left out."""
         answers: dict[str, bytes | Exception] = {}
-        asked = {self._actors[name].answer.remote(data): name for name, data in parcels.items()}
+        sent = dict(parcels)
+        asked = {self._actors[name].answer.remote(data): name for name, data in sent.items()}
         coming: dict[Ref, str] = {}  # actors that are started again ...
         due: dict[str, float] = {}  # ... and when they must be there
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -172,9 +173,14 @@ class RayEngine:
                     found = cluster.fetch(name, ref)
                     if is_back:
                         self._places[name] = found
-                        asked[self._actors[name].answer.remote(parcels[name])] = name
                     else:
-                        answers[name] = bytes(found)
+                        again = self.replay.catch_up(name, found)
+                        if again is None:
+                            self.replay.received(name, found)
+                            answers[name] = found
+                            continue
+                        sent[name] = again
+                    asked[self._actors[name].answer.remote(sent[name])] = name
                 except LostError:
                     time.sleep(PAUSE)
                     due.setdefault(name, time.monotonic() + self._start_timeout)

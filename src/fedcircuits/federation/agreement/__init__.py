@@ -8,6 +8,7 @@ from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.agreement.by_name import RULES, make_rule
 from fedcircuits.federation.agreement.counts import Counts
+from fedcircuits.federation.agreement.coupled import Coupled
 from fedcircuits.federation.agreement.em import Em
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.joint import Joint
@@ -19,6 +20,7 @@ __all__ = [
     "RULES",
     "Anchors",
     "Counts",
+    "Coupled",
     "Em",
     "Independent",
     "Joint",

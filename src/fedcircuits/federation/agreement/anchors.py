@@ -5,6 +5,10 @@
 s is a cluster of the *shared* columns that all holders agree on (federated k-means: sums and counts
 per centre, some rounds, so not one pass), k client c's own cluster of its private columns, and
 q_c(k | s) is counted where both are seen. No aligned row is needed.
+
+Several shared subspaces have an anchor each. They form a tree of most information through the
+tables q(s_j | s_i) of clients that hold two of them, and a client's private columns hang below that
+of its anchors which says most about them.
 """
 
 from __future__ import annotations
@@ -18,6 +22,11 @@ from sklearn.cluster import KMeans
 
 from fedcircuits.errors import FederationError
 from fedcircuits.federation import messages as m
+from fedcircuits.federation.agreement.anchor_tree import (
+    anchor_tree,
+    conditional,
+    table_information,
+)
 from fedcircuits.federation.clusters import clusters_per_stratum
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.packing import pack_choice
@@ -28,6 +37,22 @@ from fedcircuits.schema.grid import FloatArray
 
 PHASE = "agreement"
 MIN_ROWS = 5
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Space:
+    """A shared subspace.
+
+    Attributes:
+        names: its columns.
+        holders: its clients.
+        group: the clients' name for its anchors.
+    """
+
+    names: tuple[str, ...]
+    holders: tuple[str, ...]
+    group: str
 
 
 @dataclass(frozen=True)
@@ -35,7 +60,7 @@ class Anchors:
     """Anchor clusters of the shared columns.
 
     Attributes:
-        n_anchors: number of anchors.
+        n_anchors: number of anchors of each shared subspace.
         n_clusters: private clusters at each client.
         n_rounds: rounds of federated k-means.
     """
@@ -54,61 +79,75 @@ class Anchors:
         """What leaves a client."""
         return (
             "sums of the shared columns around anchors, each over five rows or more",
-            "how often private clusters meet anchors",
+            "how often private clusters meet anchors, and anchors of different columns each other",
         )
 
     @staticmethod
     def applies(server: Server) -> bool:
-        """Whether the clients share one set of columns beside others, and all of them do."""
-        shared = [s for s in server.subspaces if s.is_shared]
-        everyone = len(shared) == 1 and len(shared[0].holders) == len(server.clients)
-        return everyone and server.setting == "hybrid"
+        """Whether some columns are shared beside others."""
+        return server.setting == "hybrid" and any(s.is_shared for s in server.subspaces)
 
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
         """Anchors, private clusters, tables, then fit."""
-        shared = [s for s in server.subspaces if s.is_shared]
         if not self.applies(server):
             raise FederationError(
-                "anchors need one set of columns that all clients share; found "
-                f"{len(shared)} shared subspace(s): use agreement='latent' with an id, or "
-                "'independent'"
+                "anchors need columns that several clients share beside others that they do not; "
+                f"found {server.setting}: use agreement='latent' with an id, or 'independent'"
             )
-        names = [server.features[j] for j in shared[0].features]
+        spaces = _shared_spaces(server)
         within = server.label_is_shared
-        centres = self._centres(server, names, within)
-        private = {
-            c: [n for n in server.held[c] if n not in names and (n != server.label or not within)]
-            for c in server.clients
-        }
-        last = self._round(server, names, centres, within)
-        counts = np.stack([last[c].rows for c in server.clients])  # (C, K)
-        tables = {"strata": centres[:, 0]}
-        tables |= {f"once {c}": last[c].once for c in server.clients}
-        jobs = [
-            Job(c, f"A{s}", tuple(names), "A", s)
-            for i, c in enumerate(server.clients)
-            for s in map(int, np.flatnonzero(counts[i]))
-        ]
-        owners = [c for c in server.clients if [n for n in private[c] if n != server.label]]
-        request = {c: m.Cluster("P", private[c], self.n_clusters, True, False) for c in owners}
-        clustered = server.call(PHASE, "cluster", request, m.Clustered) if request else {}
-        for client in owners:
-            size = clustered[client].rows.size
-            ask = m.AskTable("P", "A", len(centres), size)
-            tables[f"meets {client}"] = server.call(PHASE, "table_of", {client: ask}, m.JointTable)[
-                client
-            ].counts
-            jobs += [Job(client, f"P{k}", tuple(private[client]), "P", k) for k in range(size)]
+        tables: dict[str, FloatArray] = {"spaces": np.array([float(len(spaces))])}
+        jobs: list[Job] = []
+        for i, space in enumerate(spaces):
+            centres = self._centres(server, space, within)
+            last = self._round(server, space, centres, within)
+            tables[f"strata {i}"] = centres[:, 0]
+            for client in space.holders:
+                tables[f"once {i} {client}"] = last[client].once
+                jobs += [
+                    Job(client, f"A{i}.{s}", space.names, space.group, int(s))
+                    for s in np.flatnonzero(last[client].rows)
+                ]
+        tables |= _pair_tables(server, spaces, tables)
+        jobs += self._private(server, spaces, within, tables)
         ingredients = Ingredients(server.schema, server.label if within else None, tables=tables)
         return fit(server, jobs, take, ingredients)
 
-    def _centres(self, server: Server, names: list[str], within: bool) -> FloatArray:
-        """(K, 1 + F) agreed centres: start from the clients' own, then federated k-means."""
-        ask = m.AskStart(names, self.n_anchors, within, MIN_ROWS)
-        told = server.call(PHASE, "start", dict.fromkeys(server.clients, ask), m.Start)
+    def _private(
+        self, server: Server, spaces: list[Space], within: bool, tables: dict[str, FloatArray]
+    ) -> list[Job]:
+        """Clusters of private columns, and the anchor each client's hang below."""
+        shared = {name for space in spaces for name in space.names}
+        private = {
+            c: [n for n in server.held[c] if n not in shared and (n != server.label or not within)]
+            for c in server.clients
+        }
+        owners = [c for c in server.clients if [n for n in private[c] if n != server.label]]
+        request = {c: m.Cluster("P", private[c], self.n_clusters, True, False) for c in owners}
+        clustered = server.call(PHASE, "cluster", request, m.Clustered) if request else {}
+        jobs = []
+        for client in owners:
+            size = clustered[client].rows.size
+            tables[f"rows {client}"] = clustered[client].rows
+            found = {
+                i: _meet(server, client, "P", space.group, tables[f"strata {i}"].size, size)
+                for i, space in enumerate(spaces)
+                if client in space.holders
+            }
+            if found:
+                best = max(found, key=lambda i: (table_information(found[i]), -i))
+                tables[f"hangs {client}"] = np.array([float(best)])
+                tables[f"meets {client}"] = found[best]
+            jobs += [Job(client, f"P{k}", tuple(private[client]), "P", k) for k in range(size)]
+        return jobs
+
+    def _centres(self, server: Server, space: Space, within: bool) -> FloatArray:
+        """(K, 1 + F) agreed centres: start from the holders' own, then federated k-means."""
+        ask = m.AskStart(list(space.names), self.n_anchors, within, MIN_ROWS)
+        told = server.call(PHASE, "start", dict.fromkeys(space.holders, ask), m.Start)
         points = np.concatenate([t.centres for t in told.values()])
         rows = np.concatenate([t.rows for t in told.values()])
-        rng = named_rng(server.seed, "anchors")
+        rng = named_rng(server.seed, "anchors", space.group)
         strata = points[:, 0].astype(np.int64)
         per = clusters_per_stratum(np.bincount(strata, rows).astype(float), self.n_anchors)
         found = []
@@ -122,9 +161,9 @@ class Anchors:
             found.append(np.column_stack([np.full(k, stratum), means.cluster_centers_]))
         centres = np.concatenate(found)
         for _ in range(self.n_rounds):
-            around = self._round(server, names, centres, within)
-            total = np.sum([around[c].rows for c in server.clients], axis=0)  # (K,)
-            sums = np.sum([around[c].sums for c in server.clients], axis=0)  # (K, F)
+            around = self._round(server, space, centres, within)
+            total = np.sum([around[c].rows for c in space.holders], axis=0)  # (K,)
+            sums = np.sum([around[c].sums for c in space.holders], axis=0)  # (K, F)
             means_ = sums / np.maximum(total, 1.0)[:, None]
             centres = np.column_stack(
                 [centres[:, 0], np.where(total[:, None] > 0, means_, centres[:, 1:])]
@@ -132,48 +171,138 @@ class Anchors:
         return centres
 
     def _round(
-        self, server: Server, names: list[str], centres: FloatArray, within: bool
+        self, server: Server, space: Space, centres: FloatArray, within: bool
     ) -> dict[str, m.CentreSums]:
         """Sums and rows around the centres, by client; a row of two clients counts at the first."""
         requests, seen = {}, np.zeros(0, dtype=np.int64)
-        for client in server.clients:
+        for client in space.holders:
             mine = server.aligned.get(client, seen[:0])
-            elsewhere = pack_choice(np.isin(mine, seen))
-            requests[client] = m.AskCentres("A", names, centres, within, elsewhere)
+            requests[client] = m.AskCentres(
+                space.group, list(space.names), centres, within, pack_choice(np.isin(mine, seen))
+            )
             seen = np.union1d(seen, mine)
         return server.call(PHASE, "centres", requests, m.CentreSums)
 
     def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
-        """Anchors above shared sums and private mixtures."""
-        network = Network()
-        label, strata = ingredients.label, ingredients.tables["strata"].astype(int)
+        """Anchors above shared sums, private mixtures and the anchors below them."""
+        return _Gluing(ingredients).glue()
+
+
+class _Gluing:
+    """One gluing: nodes of the network by subspace and anchor."""
+
+    def __init__(self, ingredients: Ingredients) -> None:
+        self._found = ingredients
+        self._tables = ingredients.tables
+        self._network = Network()
+        n = int(self._tables["spaces"][0])
+        self._strata = [self._tables[f"strata {i}"].astype(np.int64) for i in range(n)]
+        pairs = {(i, j): f"pair {i} {j}" for i in range(n) for j in range(i + 1, n)}
+        self._pairs = {p: self._tables[t] for p, t in pairs.items() if t in self._tables}
+        self._tree = anchor_tree(n, self._pairs)
+        self._keys = sorted(ingredients.models)
+        self._clients = sorted({client for client, _, _ in self._keys})
+
+    def glue(self) -> tuple[Network, int]:
+        """The network and its root."""
+        network, found, label = self._network, self._found, self._found.label
         leaves = {}
         if label is not None:
-            leaves = {
-                int(y): indicator_leaf(ingredients.schema, label, int(y)) for y in set(strata)
-            }
+            codes = sorted(set(self._strata[0].tolist()))
+            leaves = {y: indicator_leaf(found.schema, label, y) for y in codes}
             network.register([(leaf, "server") for leaf in leaves.values()])
-        keys = sorted(ingredients.models)
-        network.register([(ingredients.models[k], k[0]) for k in keys])
-        clients = sorted({client for client, _, _ in keys})
-        products, rows = [], []
-        for s in range(strata.size):
-            held = [k for k in keys if k[1] == f"A{s}"]
-            if not held:
-                continue
-            counts = [ingredients.rows[k] for k in held]
-            factors = [network.mixture([network.part(ingredients.models[k]) for k in held], counts)]
-            if label is not None:
-                factors.append(network.part(leaves[int(strata[s])]))
-            for client in clients:
-                meets = ingredients.tables.get(f"meets {client}")
-                if meets is None:
+        network.register([(found.models[k], k[0]) for k in self._keys])
+        nodes: dict[int, dict[int, int]] = {}  # by subspace: anchor to node
+        for i in reversed(self._tree.order):
+            nodes[i] = {}
+            for s in range(self._strata[i].size):
+                factors = self._factors(i, s, nodes)
+                if factors is None:
                     continue
-                own = [k for k in keys if k[0] == client and k[1].startswith("P")]
-                # A trace of the overall shares keeps an anchor the client never saw defined.
-                table = meets[s] + 0.5 * meets.sum(axis=0) / max(meets.sum(), 1.0)
-                parts = [network.part(ingredients.models[k]) for k in own]
-                factors.append(network.mixture(parts, [table[int(k[1][1:])] for k in own]))
-            products.append(network.product(factors))
-            rows.append(float(sum(ingredients.tables[f"once {c}"][s] for c in clients)))
-        return network, network.mixture(products, rows)
+                if label is not None and self._tree.order[0] == i:
+                    factors.append(network.part(leaves[int(self._strata[i][s])]))
+                nodes[i][s] = network.product(factors)
+        apart = [
+            network.mixture(list(nodes[i].values()), [self._rows(i, s) for s in nodes[i]])
+            for i in self._tree.order
+            if self._tree.parent[i] < 0
+        ]
+        apart += [self._private(c, None) for c in self._clients if self._hangs(c) is None]
+        return network, network.product(apart)
+
+    def _factors(self, i: int, s: int, nodes: dict[int, dict[int, int]]) -> list[int] | None:
+        """What is multiplied at an anchor; None where nobody fitted its shared columns."""
+        network, found = self._network, self._found
+        held = [k for k in self._keys if k[1] == f"A{i}.{s}"]
+        if not held:
+            return None
+        parts = [network.part(found.models[k]) for k in held]
+        factors = [network.mixture(parts, [found.rows[k] for k in held])]
+        factors += [self._private(c, s) for c in self._clients if self._hangs(c) == i]
+        for j in self._tree.children(i):
+            counts = self._pairs[i, j] if i < j else self._pairs[j, i].T
+            table = conditional(counts, self._strata[i], self._strata[j])[s]
+            factors.append(
+                network.mixture(list(nodes[j].values()), [float(table[t]) for t in nodes[j]])
+            )
+        return factors
+
+    def _hangs(self, client: str) -> int | None:
+        """The subspace a client's private columns hang below; -1 where it has none."""
+        if f"rows {client}" not in self._tables:
+            return -1
+        at = self._tables.get(f"hangs {client}")
+        return None if at is None else int(at[0])
+
+    def _private(self, client: str, s: int | None) -> int:
+        """A client's private columns given an anchor, or by themselves."""
+        own = [k for k in self._keys if k[0] == client and k[1].startswith("P")]
+        shares = self._tables[f"rows {client}"]
+        if s is not None:
+            meets = self._tables[f"meets {client}"]
+            anywhere = np.zeros(len(meets), dtype=np.int64)
+            shares = conditional(meets, anywhere, np.zeros(meets.shape[1], dtype=np.int64))[s]
+        parts = [self._network.part(self._found.models[k]) for k in own]
+        return self._network.mixture(parts, [float(shares[int(k[1][1:])]) for k in own])
+
+    def _rows(self, i: int, s: int) -> float:
+        """Rows at an anchor, each counted once."""
+        held = [self._tables.get(f"once {i} {c}") for c in self._clients]
+        return float(sum(rows[s] for rows in held if rows is not None))
+
+
+def _shared_spaces(server: Server) -> list[Space]:
+    """The shared subspaces, those of most holders first."""
+    found = [s for s in server.subspaces if s.is_shared]
+    found.sort(key=lambda s: -len(s.holders))
+    return [
+        Space(
+            tuple(server.features[j] for j in s.features),
+            tuple(server.clients[c] for c in s.holders),
+            f"A{i}",
+        )
+        for i, s in enumerate(found)
+    ]
+
+
+def _pair_tables(
+    server: Server, spaces: list[Space], tables: Mapping[str, FloatArray]
+) -> dict[str, FloatArray]:
+    """How often anchors of two subspaces meet, where a client holds both."""
+    answer = {}
+    for i, one in enumerate(spaces):
+        for j in range(i + 1, len(spaces)):
+            both = [c for c in one.holders if c in spaces[j].holders]
+            sizes = tables[f"strata {i}"].size, tables[f"strata {j}"].size
+            if both:
+                found = [_meet(server, c, spaces[j].group, one.group, *sizes) for c in both]
+                answer[f"pair {i} {j}"] = np.sum(found, axis=0)
+    return answer
+
+
+def _meet(
+    server: Server, client: str, job: str, anchor: str, n_anchors: int, n_clusters: int
+) -> FloatArray:
+    """(anchors, clusters) how often they meet at a client."""
+    ask = m.AskTable(job, anchor, n_anchors, n_clusters)
+    return server.call(PHASE, "table_of", {client: ask}, m.JointTable)[client].counts

@@ -11,6 +11,7 @@ from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.auto import choose
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.agreement.counts import Counts
+from fedcircuits.federation.agreement.coupled import Coupled
 from fedcircuits.federation.agreement.em import Em
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.joint import Joint
@@ -22,6 +23,7 @@ from fedcircuits.federation.server import Server
 RULES: dict[str, type[Any]] = {
     "independent": Independent,
     "product": ProductOfClasses,
+    "coupled": Coupled,
     "counts": Counts,
     "latent": Latent,
     "latent-table": LatentTable,

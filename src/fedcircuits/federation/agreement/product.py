@@ -90,7 +90,8 @@ class ProductOfClasses:
             for client in (server.clients[c] for c in space.holders):
                 if client in held:
                     columns = [n for n in server.schema.names if n in names or n == server.label]
-                    jobs.append(Job(client, f"S{s}", tuple(columns), per_label=True))
+                    mixed = server.setting == "horizontal"
+                    jobs.append(Job(client, f"S{s}", tuple(columns), per_label=True, mixed=mixed))
                 else:
                     jobs.append(Job(client, f"S{s}", tuple(names), classes=STRATA))
         # Rows split: counts add up. Columns split: a row is counted once, by whoever has most.

@@ -150,6 +150,7 @@ def coarse_codes(values: NDArray[np.generic], n_codes: int) -> NDArray[np.int64]
     missing = np.isnan(numbers)
     low = np.min(np.where(missing, np.inf, numbers), axis=0)
     high = np.max(np.where(missing, -np.inf, numbers), axis=0)
+    low = np.where(missing.all(axis=0), 0.0, low)  # a column without any value has no range
     span = np.where(high > low, high - low, 1.0)
     scaled = (np.where(missing, low, numbers) - low) / span
     codes = np.minimum((scaled * n_codes).astype(np.int64), n_codes - 1)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -28,10 +28,11 @@ from .poon_domingos import poon_domingos
 from .random_trees import random_trees
 from .regions import Partition, RegionGraph
 from .rows import Rows
-from .train import Method, Schedule, train
+from .train import Method, Schedule, out_of_memory, train
 
 Structure = Literal["hclt", "poon-domingos", "random-trees"]
 Leaf = Literal["categorical", "discretised-gaussian", "binomial", "gaussian"]
+Precision = Literal["float32", "tf32", "bf16", "float64"]
 # Rows the start is taken from; more would not change it.
 START_ROWS = 2048
 
@@ -94,9 +95,39 @@ class EiNet:
     min_variance: float = 1e-3
     max_variance: float = 0.25
     device: str = "auto"
-    precision: str = "tf32"
+    precision: Precision = "tf32"
     checkpoint: Path | None = None
     progress: Callable[[float, str], None] | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("structure", Structure), ("layer", LayerKind), ("leaf", Leaf), ("method", Method),
+            ("precision", Precision),
+        ):  # fmt: skip
+            value, known = getattr(self, name), get_args(kind)
+            if value not in known:
+                raise LearningError(
+                    f"EiNet: {name} {value!r}; expected one of {', '.join(map(repr, known))}"
+                )
+        sides = self.pieces if isinstance(self.pieces, tuple) else (self.pieces,)
+        whole = {"width": self.width, "depth": self.depth, "repetitions": self.repetitions}
+        whole |= {f"pieces ({at + 1} of {len(sides)})": side for at, side in enumerate(sides)}
+        for name, number in whole.items():
+            least = 0 if name == "depth" else 1
+            if number is not None and (not isinstance(number, int | np.integer) or number < least):
+                raise LearningError(
+                    f"EiNet: {name} is {number!r}; expected a whole number of at least {least}"
+                )
+        if len(sides) > 2:
+            raise LearningError(f"EiNet: pieces {self.pieces}; expected (rows, columns)")
+        for name in ("pseudo_count", "leaf_count", "blur"):
+            if not getattr(self, name) >= 0:
+                raise LearningError(f"EiNet: {name} {getattr(self, name)!r}; expected at least 0")
+        if not 0 < self.min_variance <= self.max_variance:
+            raise LearningError(
+                f"EiNet: variances from {self.min_variance} to {self.max_variance}; expected "
+                "0 < min_variance <= max_variance"
+            )
 
     def fit(self, table: Table, rng: np.random.Generator) -> EiNetDensity:
         """Learns a density of the table's variables.
@@ -133,13 +164,16 @@ class EiNet:
         network = make_network(lay_out(graph), families, width, self.layer, n_classes)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         some = np.sort(rng.permutation(len(x))[:START_ROWS])
-        start = initial_parameters(
-            network,
-            torch.as_tensor(x[some], device=device),
-            torch.as_tensor(observed[some], device=device),
-            torch.Generator().manual_seed(seed),
-            dtype,
-        )
+        try:
+            start = initial_parameters(
+                network,
+                torch.as_tensor(x[some], device=device),
+                torch.as_tensor(observed[some], device=device),
+                torch.Generator().manual_seed(seed),
+                dtype,
+            )
+        except torch.OutOfMemoryError as error:
+            raise out_of_memory(network, self.batch, error) from error
         weights = None if table.weights is None else np.asarray(table.weights, dtype=np.float64)
         rows = Rows(x, None if everything else observed, labels, weights)
         schedule = self._schedule("tf32" if dtype == torch.float64 else self.precision)
@@ -172,9 +206,16 @@ class EiNet:
             )
 
     def _device(self) -> str:
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        if self.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise LearningError(
+                f"EiNet: device {self.device!r} cannot be used here ({error}); expected 'auto', "
+                "'cpu' or a device PyTorch sees"
+            ) from None
+        return self.device
 
     def _with_grids(self, table: Table) -> Any:
         """The schema with grids for the columns whose leaves need one."""
@@ -228,11 +269,6 @@ class EiNet:
             return random_trees(len(inner.schema), self.depth, self.repetitions, rng)
         if self.structure == "poon-domingos":
             return self._rectangles(inner)
-        if self.structure != "hclt":
-            raise LearningError(
-                f"EiNet: structure {self.structure!r}; expected 'hclt', 'poon-domingos' or "
-                "'random-trees'"
-            )
         numbers = np.where(observed, x, np.nan).astype(np.float32)
         return hidden_chow_liu_tree(numbers, device=str(device))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import comb
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +28,9 @@ from .columns import Column, decode, encode, power_table
 from .layout import region_graph
 from .network import Network, Parameters
 from .packing import pack_network, unpack_network
+from .placement import placed
 from .regions import RegionGraph
-from .rows import Rows
+from .rows import Batch, Rows
 from .spreads import Spread, covariances, leaf_spreads, variances
 from .train import evaluate
 
@@ -126,12 +127,13 @@ class EiNetDensity(Density):
         whole = Rows(rows.x, None, rows.labels) if table.observed.all() else rows
         return evaluate(self.network, self.params, whole, self.batch) + gain
 
-    def _parts(self, table: Table) -> Any:
+    def _parts(self, table: Table) -> Iterator[tuple[slice, Batch, Tensor, Parameters]]:
+        """Batches of a table: where they are, rows, what is known, and parameters to ask."""
         rows, _ = self._coded_rows(table)
-        start = 0
-        for part in rows.in_order(self.batch, self.params.device):
+        start, params = 0, placed(self.params)
+        for part in rows.in_order(self.batch, params.device):
             assert part.observed is not None
-            yield slice(start, start + len(part.x)), part
+            yield slice(start, start + len(part.x)), part, part.observed, params
             start += len(part.x)
 
     def _joined(self, inner: Tensor, classes: Tensor) -> FloatArray:
@@ -153,10 +155,8 @@ class EiNetDensity(Density):
         """(n, D) the rows with missing cells drawn from the exact conditional."""
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         coded = np.zeros((len(table), len(self.schema)))
-        for here, part in self._parts(table):
-            drawn = queries.sample(
-                self.network, self.params, part.x, part.observed, part.labels, generator
-            )
+        for here, part, known, params in self._parts(table):
+            drawn = queries.sample(self.network, params, part.x, known, part.labels, generator)
             coded[here] = self._joined(*drawn)
         return self._decoded(coded, table, rng)
 
@@ -181,9 +181,9 @@ class EiNetDensity(Density):
     def mpe_table(self, table: Table) -> FloatArray:
         """(n, D) the rows with missing cells filled by max-product decoding."""
         coded = np.zeros((len(table), len(self.schema)))
-        for here, part in self._parts(table):
+        for here, part, known, params in self._parts(table):
             best = queries.decode(
-                self.network, self.params, part.x, part.observed, part.labels, self._mode_bonus
+                self.network, params, part.x, known, part.labels, self._mode_bonus
             )
             coded[here] = self._joined(*best)
         return self._decoded(coded, table, None)
@@ -212,9 +212,9 @@ class EiNetDensity(Density):
             tables = self._tables(power)
             factor = comb(order, power) * shift ** (order - power) * scale**power
             factor = np.where(scaled, factor, float(power == order))
-            for here, part in self._parts(table):
+            for here, part, known, params in self._parts(table):
                 inner, classes = queries.expectations(
-                    self.network, self.params, part.x, part.observed, part.labels, tables, power
+                    self.network, params, part.x, known, part.labels, tables, power
                 )
                 answer[here, self._at] += inner.cpu().numpy() * factor
                 if self.label is not None and power == order:
@@ -243,10 +243,9 @@ class EiNetDensity(Density):
     def variance_table(self, table: Table) -> FloatArray:
         """(n, D) Var[x_j | observed cells of the row]; 0 of a known cell, NaN of a missing one."""
         answer = np.zeros((len(table), len(self.schema)))
-        for here, part in self._parts(table):
-            inner, classes = variances(
-                self.network, self.params, self._spreads, part.x, part.observed, part.labels
-            )
+        for here, part, known, params in self._parts(table):
+            spreads = [spread.to(params.device) for spread in self._spreads]
+            inner, classes = variances(self.network, params, spreads, part.x, known, part.labels)
             answer[here, self._at] = inner.cpu().numpy()
             if self.label is not None:
                 numbers, real = self._class_values()
@@ -261,15 +260,15 @@ class EiNetDensity(Density):
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
         """(d, d) covariance of some columns given one row of evidence."""
-        (_, part), *_ = self._parts(evidence)
+        (_, part, known, params), *_ = self._parts(evidence)
+        spreads = [spread.to(params.device) for spread in self._spreads]
         place = {int(column): at for at, column in enumerate(self._at)}
         inner = [at for at, column in enumerate(columns) if column in place]
         chosen = np.array([place[columns[at]] for at in inner], dtype=np.int64)
         matrix, classes, means = (
             tensor.cpu().numpy()
             for tensor in covariances(
-                self.network, self.params, self._spreads, part.x, part.observed, part.labels,
-                chosen, self.batch,
+                self.network, params, spreads, part.x, known, part.labels, chosen, self.batch,
             )
         )  # fmt: skip
         answer = np.zeros((len(columns), len(columns)))
@@ -288,8 +287,8 @@ class EiNetDensity(Density):
         if self.label is None or column != self.schema.position(self.label):
             return super().posterior_table(table, column)
         answer = np.zeros((len(table), self.network.n_classes))
-        for here, part in self._parts(table):
-            joint = queries.class_log_joint(self.network, self.params, part.x, part.observed)
+        for here, part, known, params in self._parts(table):
+            joint = queries.class_log_joint(self.network, params, part.x, known)
             answer[here] = torch.softmax(joint.double(), dim=1).cpu().numpy()
         return answer
 

@@ -47,6 +47,10 @@ class Spread:
     mean: Tensor
     variance: Tensor
 
+    def to(self, device: torch.device) -> Spread:
+        """The same on another device."""
+        return Spread(self.there.to(device), self.mean.to(device), self.variance.to(device))
+
 
 def _within(variable: Variable, column: Column) -> FloatArray:
     """Variance of the value given each code, (values,)."""

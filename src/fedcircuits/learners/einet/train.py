@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -146,6 +148,24 @@ def train(
     return state
 
 
+@contextmanager
+def _same_bits(device: torch.device) -> Iterator[None]:
+    """Has PyTorch add up in a fixed order on CUDA, where it would not by itself."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            # Matrix products are the same every time on one stream, whatever the variable says.
+            warnings.filterwarnings("ignore", message=".*CUBLAS_WORKSPACE_CONFIG")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warn)
+
+
 class _Plain:
     """Epochs by the PyTorch passes, on any device and in any precision."""
 
@@ -153,6 +173,10 @@ class _Plain:
         self._network, self._batch, self._schedule = network, batch, schedule
 
     def epoch(self, state: State, rows: Rows, seed: int) -> tuple[float, int]:
+        with _same_bits(state.params.device):
+            return self._epoch(state, rows, seed)
+
+    def _epoch(self, state: State, rows: Rows, seed: int) -> tuple[float, int]:
         schedule, device = self._schedule, state.params.device
         every = schedule.frequency
         if every == 0:

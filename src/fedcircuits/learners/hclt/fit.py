@@ -59,6 +59,7 @@ class FitOptions:
             AUC gains enough (see `choose_head.py`).
         n_tilt_steps: L-BFGS steps of the first fit of the tilt.
         n_prior_rounds: Rounds of the prior's update.
+        prior_scale: What the strengths of the tilt's prior are multiplied by once they are chosen.
     """
 
     n_states: int | None = None
@@ -70,6 +71,7 @@ class FitOptions:
     head: bool | None = False
     n_tilt_steps: int = 40
     n_prior_rounds: int = 2
+    prior_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ def split_rows(
 
 
 def with_more_held(train: Sample, held: Sample, rng: np.random.Generator) -> tuple[Sample, Sample]:
-    """Training and validation rows of the label's choices: some of the former join the latter.
+    """Training and validation rows of the label's choices: some of the former follow the latter.
 
     Few validation rows stay as they are; :mod:`.tilt_rounds` cross-validates there.
     """
@@ -273,12 +275,23 @@ def _fit(
         if sample.labels is None or n_classes < 2:
             model = class_tree_of(tree)
         else:
+            n_unseen = len(held.codes)
             if validation is None:
                 train, held = with_more_held(train, held, rng)
                 report["n_label_validation_rows"] = len(held.codes)
             tell(0.6, "tilt")
             tilted, plan, label_report = fit_label(
-                result.tree, tree, train, held, sample, ordered, n_classes, options, rng, tell
+                result.tree,
+                tree,
+                train,
+                held,
+                n_unseen,
+                sample,
+                ordered,
+                n_classes,
+                options,
+                rng,
+                tell,
             )
             report.update(label_report)
             model = renormalise(tilted)

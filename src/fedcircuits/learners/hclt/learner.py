@@ -25,6 +25,8 @@ from fedcircuits.schema.grid import IntArray
 
 # Pseudo-rows of a class that the training rows do not have.
 ABSENT_ROWS = 0.1
+# How much weaker the tilt's prior is in a model that will be averaged with others'.
+MIXED_PRIOR = 0.2
 # From how many classes on the copies of the tree are made smaller, and how small.
 MANY_CLASSES, MOST_STATES_MANY_CLASSES = 10, 32
 
@@ -43,15 +45,17 @@ class Hclt:
         n_iterations: most EM steps.
         smoothing: pseudo-count of EM.
         class_transitions: whether transitions may depend on the class; None tries it on
-            validation rows and keeps it where log-loss falls for certain (by more than one paired
-            standard error and 5e-4 nats a row). A client of a federation has none unless it asks
-            for it: trying them takes longer than the rest of its fit, for less than .001 AUC.
+            validation rows and keeps it where log-loss plus NLL / columns falls for certain (by
+            more than one standard error and 5e-4 nats a row). A client of a federation has none
+            unless it asks for it: trying them takes longer than the rest of its fit, for less than
+            .001 AUC.
         head: whether small trees are mixed into p(label | rest) (see `head.py`); None tries it and
             keeps it where it gains .001 validation AUC and, together with class transitions, more
             than .002 over the additive model. A client of a federation has none unless it asks for
             one: its model is to stay an ordinary circuit.
         validation_share: share of the rows held out for the stop of EM, and two and a half times
             as many for choices about the label (from 500 on); all are learned from in the end.
+        prior_scale: what the strengths of the tilt's prior are multiplied by once they are chosen.
         progress: called with the fraction done and a few words.
     """
 
@@ -64,6 +68,7 @@ class Hclt:
     class_transitions: bool | None = None
     head: bool | None = None
     validation_share: float = 0.1
+    prior_scale: float = 1.0
     progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -80,6 +85,15 @@ class Hclt:
             return self
         n_states = int(np.clip(np.sqrt(n_rows / 4), 2, MOST_STATES_MANY_CLASSES))
         return replace(self, n_states=n_states, class_transitions=False)
+
+    def for_mixing(self) -> Self:
+        """The learner for one of several clients whose models of other rows will be averaged.
+
+        Averaging takes care of variance, not of bias: each model should be smoothed as if it had
+        seen all rows, so its prior is weaker than its own rows ask for. The factor does not depend
+        on how many clients there are, so that a client's model stays as it is when another leaves.
+        """
+        return replace(self, prior_scale=MIXED_PRIOR * self.prior_scale)
 
     def fit(self, table: Table, rng: np.random.Generator) -> Density:
         """Learn a circuit of the table's variables; with a head, a `HeadedCircuit`."""
@@ -183,6 +197,7 @@ class Hclt:
             class_transitions=self.class_transitions,
             head=self.head,
             validation_share=self.validation_share,
+            prior_scale=self.prior_scale,
         )
 
 

@@ -37,6 +37,10 @@ class TiltPrior:
     fine: FloatArray
     coarse: FloatArray
 
+    def scaled(self, factor: float) -> TiltPrior:
+        """The same with all strengths multiplied."""
+        return TiltPrior(factor * self.fine, factor * self.coarse)
+
 
 def constant_prior(n_columns: int, fine: float = 1.0, coarse: float = 3.0) -> TiltPrior:
     """The same strengths for every column."""

@@ -34,6 +34,7 @@ from fedcircuits.learners.hclt.priors import (
 from fedcircuits.learners.hclt.tilt import TiltedTree, untilted
 from fedcircuits.learners.hclt.tilt_fit import (
     Rows,
+    Scores,
     TiltProblem,
     class_logits,
     curvature,
@@ -57,7 +58,7 @@ _START_TAU = 0.25
 FEW_VALIDATION_ROWS = 500
 _N_FOLDS = 4
 _CLASS_ROUNDS = 4
-# What class transitions must take off the log-loss to be worth their parameters, nats a row.
+# What class transitions must take off the objective to be worth their parameters, nats a row.
 _LEAST_GAIN = 5e-4
 # Rows heads are tried on; the one that is kept sees all.
 _MAX_HEAD_ROWS = 60_000
@@ -69,6 +70,7 @@ def fit_label(
     final_tree: LatentTree,
     train: Sample,
     held: Sample,
+    n_unseen: int,
     everything: Sample,
     ordered: npt.NDArray[np.bool_],
     n_classes: int,
@@ -83,6 +85,7 @@ def fit_label(
         final_tree: The tree after the last EM steps, which the result uses.
         train: Training rows.
         held: Validation rows, possibly none.
+        n_unseen: How many of them, the first ones, `round_tree` has not seen.
         everything: All rows.
         ordered: (D,) ordered columns.
         n_classes: Number of classes.
@@ -97,6 +100,7 @@ def fit_label(
     base = untilted(round_tree, n_classes)
     folds = make_folds(base, train, held, rng)
     prior, tables, rounds = choose_prior(base, folds, layout, options, tell)
+    prior = prior.scaled(options.prior_scale)
     report: dict[str, object] = {"prior_rounds": rounds}
 
     n_rounds = 0
@@ -110,7 +114,7 @@ def fit_label(
         if has_transitions:
             tell(0.8, "class transitions")
             best, n_rounds, tried = try_class_transitions(
-                plain, train, held, layout, prior, main.tables, _CLASS_ROUNDS, rng
+                plain, train, held, layout, prior, main.tables, _CLASS_ROUNDS, n_unseen, rng
             )
             if options.class_transitions:
                 n_rounds = max(n_rounds, 1)
@@ -273,14 +277,16 @@ def try_class_transitions(
     prior: TiltPrior,
     tables: Tables,
     n_rounds: int,
+    n_unseen: int,
     rng: np.random.Generator,
 ) -> tuple[TiltedTree, int, list[dict[str, float | None]]]:
     """Rounds of Adam on class-dependent transitions and L-BFGS on the tilt.
 
-    A round counts only if the label's log-loss on the held rows falls by more than one paired
-    standard error (two where those rows are few) and by 5e-4 nats a row. AUC does not decide: its
-    error on the held rows is several times the gain that is looked for. Nor does the likelihood of
-    x: the given model's tree may have seen the held rows without their label.
+    The first `n_unseen` of the held rows are those that the model's tree has not seen.
+    A round counts only if the objective on the held rows falls by more than one standard error
+    (two where those rows are few) and by 5e-4 nats a row. AUC does not decide: its error on the
+    held rows is several times the gain that is looked for. The likelihood's part is judged on rows
+    that the given model's tree has not seen, the label's on all.
 
     Returns:
         The model of the best round on the held rows, its round (0: the one given) and a report.
@@ -288,21 +294,27 @@ def try_class_transitions(
     assert held.labels is not None
     before = score(model, prepare_rows(model, held.codes, held.labels, held.weights))
     report = [before.summary()]
-    best, best_round, lowest = model, 0, before.cross_entropy
+    best, best_round, highest, latest = model, 0, 0.0, -np.inf
     needed = 2.0 if len(held.codes) < FEW_VALIDATION_ROWS else 1.0
     states = class_rounds(model, train, layout, prior, tables, n_rounds, rng)
-    latest = np.inf
     for number, current in enumerate(states, start=1):
         after = score(current, prepare_rows(current, held.codes, held.labels, held.weights))
         report.append(after.summary())
-        gain = before.row_cross_entropy - after.row_cross_entropy
-        certain = gain.mean() > max(needed * gain.std() / np.sqrt(len(gain)), _LEAST_GAIN)
-        if certain and after.cross_entropy < lowest:
-            best, best_round, lowest = current, number, after.cross_entropy
-        if after.cross_entropy >= latest:
+        gain, error = _objective_gain(before, after, n_unseen)
+        if gain > max(needed * error, _LEAST_GAIN, highest):
+            best, best_round, highest = current, number, gain
+        if gain <= latest:
             break
-        latest = after.cross_entropy
+        latest = gain
     return best, best_round, report
+
+
+def _objective_gain(before: Scores, after: Scores, n_unseen: int) -> tuple[float, float]:
+    """Mean fall of the objective and its standard error."""
+    label = before.row_cross_entropy - after.row_cross_entropy
+    density = (before.row_objective - after.row_objective - label)[:n_unseen]
+    error = np.sqrt(label.var() / label.size + density.var() / density.size)
+    return float(label.mean() + density.mean()), float(error)
 
 
 def class_rounds(

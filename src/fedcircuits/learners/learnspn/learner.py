@@ -34,6 +34,7 @@ from fedcircuits.learners.learnspn.splits import (
     em_rows,
     kmeans_rows,
 )
+from fedcircuits.learners.prepare import column_warnings, without_ids
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray, IntArray
 
@@ -133,6 +134,7 @@ class LearnSPN:
         start, cpu_start = time.perf_counter(), time.process_time()
         if len(table) == 0:
             raise LearningError("cannot learn from a table without rows")
+        table, left_out = (table, []) if table.agreed else without_ids(table, None)
         for at, variable in enumerate(table.schema):
             if not table.observed[:, at].any():
                 raise LearningError(f"variable {variable.name!r}: not one value is observed")
@@ -142,7 +144,6 @@ class LearnSPN:
         operations = run.work()
         assembler, root = run.draft.assemble()
         groups, structure = assembler.parts(root)
-        constant = [v.name for v, varies in zip(schema, data.varies, strict=True) if not varies]
         report = FitReport(
             "learnspn",
             time.perf_counter() - start,
@@ -156,7 +157,7 @@ class LearnSPN:
                 "cpu_seconds": time.process_time() - cpu_start,
                 "operations": {op.value: n for op, n in operations.items()},
             },
-            warnings=tuple(f"column {name!r} is constant" for name in constant),
+            warnings=(*left_out, *column_warnings(table)),
         )
         return Circuit(schema, groups, structure, report)
 

@@ -4,9 +4,6 @@ One launch covers a whole level. Every program owns its outputs, no atomics: res
 bits from run to run. Shapes: V (regions + 1, B, K) log-values, M (regions, B) the maximum that was
 subtracted, W (partitions, K, K) as [p, output, k], G (inner regions, B, K) the ratio flow / value
 in the scale of M, FP (slots, B, K) flows of the products, one slot a partition.
-
-In a tree every region has one parent, so its flow is one slot of FP: nothing is gathered, and
-ratios are made by the kernel that needs them first.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -98,7 +95,7 @@ def cp_forward_kernel(
 @triton.jit(do_not_specialize=["region0", "skip", "n_tiles"])
 def gather_flow_kernel(
     FP, V, M, G, N, parent_start, parent_slot, region0, skip, B, K: tl.constexpr, n_tiles,
-    MODE: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    MODE: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Adds up the flows a region gets from its parents.
 
@@ -115,7 +112,7 @@ def gather_flow_kernel(
     flow = tl.zeros((BB, BK), dtype=tl.float32)
     start = tl.load(parent_start + region)
     stop = tl.load(parent_start + region + 1)
-    for number in tl.range(start, stop, num_stages=STAGES):
+    for number in tl.range(start, stop, num_stages=1):
         slot = tl.load(parent_slot + number)
         flow += tl.load(FP + slot.to(tl.int64) * B * K + offsets, mask=inside, other=0.0)
     tl.store(N + (region.to(tl.int64) * n_tiles + tile) * K + ks, tl.sum(flow, axis=0), mask=ks < K)
@@ -131,51 +128,37 @@ def gather_flow_kernel(
     tl.store(G + (region - skip).to(tl.int64) * B * K + offsets, result, mask=inside)
 
 
-@triton.jit(do_not_specialize=["partition0", "stride", "n_leaves", "n_tiles"])
+@triton.jit(do_not_specialize=["partition0", "stride", "n_leaves"])
 def cp_product_flow_kernel(
-    V, M, W, G, FP, N, parent_slot, children, n_children, stride, owner, partition0, B, n_leaves,
-    n_tiles, K: tl.constexpr, ARITY: tl.constexpr, TREE: tl.constexpr,
+    V, M, W, G, FP, children, n_children, stride, owner, partition0, B, n_leaves,
+    K: tl.constexpr, ARITY: tl.constexpr,
     BB: tl.constexpr, BO: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Flows of one partition's products.
-
-    If TREE, the ratios of the partition's region go to G, and N (slots, tiles, K) gets the flows
-    summed over the tile's rows.
-    """
+    """Flows of one partition's products."""
     p = (partition0 + tl.program_id(0)).to(tl.int64)
     rows = tl.program_id(1) * BB + tl.arange(0, BB)
     ks = tl.program_id(2) * BK + tl.arange(0, BK)
     region = tl.load(owner + p).to(tl.int64)
     here = rows < B
     inside = here[:, None] & (ks < K)[None, :]
-    top = tl.load(M + region * B + rows, mask=here, other=0.0)
-    source = tl.load(parent_slot + region).to(tl.int64) if TREE else region
     acc = tl.zeros((BB, BK), dtype=tl.float32)
     for o0 in range(0, K, BO):
         outs = o0 + tl.arange(0, BO)
-        wanted = here[:, None] & (outs < K)[None, :]
-        offsets = rows[:, None] * K + outs[None, :]
-        ratios = G + (region - n_leaves) * B * K + offsets
-        if TREE:
-            flow = tl.load(FP + source * B * K + offsets, mask=wanted, other=0.0)
-            value = tl.load(V + region * B * K + offsets, mask=wanted, other=0.0)
-            g = flow / tl.maximum(tl.exp(value - top[:, None]), SMALLEST)
-            if tl.program_id(2) == 0:
-                tl.store(ratios, g, mask=wanted)
-        else:
-            g = tl.load(ratios, mask=wanted, other=0.0)
+        g = tl.load(
+            G + (region - n_leaves) * B * K + rows[:, None] * K + outs[None, :],
+            mask=here[:, None] & (outs < K)[None, :],
+            other=0.0,
+        )
         w = tl.load(
             W + p * K * K + outs[:, None] * K + ks[None, :],
             mask=(outs < K)[:, None] & (ks < K)[None, :],
             other=0.0,
         )
         acc = matmul(g, w, acc, PRECISION)
+    top = tl.load(M + region * B + rows, mask=here, other=0.0)
     logs = log_products(V, children, n_children, stride, p, rows, ks, inside, B, K, ARITY)
     flow = tl.where(inside, acc * tl.exp(logs - top[:, None]), 0.0)
     tl.store(FP + p * B * K + rows[:, None] * K + ks[None, :], flow, mask=inside)
-    if TREE:
-        place = (p * n_tiles + tl.program_id(1)) * K + ks
-        tl.store(N + place, tl.sum(flow, axis=0), mask=ks < K)
 
 
 @triton.jit(do_not_specialize=["stride", "n_leaves"])

@@ -43,18 +43,12 @@ class CpPass:
             np.repeat(numbers, np.repeat([t.shape[1] for t in tables], [len(t) for t in tables])),
             layout.n_regions,
         )
-        self._tree = bool((np.diff(starts) == 1).all())
         self._parent_start, self._parent_slot = plan.ints(starts), plan.ints(slots)
         self._flow = plan.floats(len(numbers), batch, width)
-        # Narrow levels have smaller tiles; tiles that a level does not have stay zero.
-        self._tiles = -(-batch // 16) if self._tree else plan.n_tiles
-        n_sums = len(numbers) if self._tree else layout.n_regions
-        self._sums = plan.floats(n_sums, self._tiles, width)
+        self._sums = plan.floats(layout.n_regions, plan.n_tiles, width)
         # The products that read ratios take them in bf16 anyway, if that is the precision.
         kind = torch.bfloat16 if plan.precision == cp.BF16 else torch.float32
         self._ratio = plan.floats(plan.n_inner, batch, width, kind=kind)
-        if self._tree:
-            self._leaf_slot = plan.ints(slots[layout.slot_region])
 
     # upward ---------------------------------------------------------------------------------
 
@@ -86,14 +80,9 @@ class CpPass:
 
     # downward -------------------------------------------------------------------------------
 
-    def root_flows(self, *given: Any) -> None:
-        """Flows of the root's products, by the PyTorch twin; `given` as it takes them."""
-        values, _ = self.root_inputs()
-        first = self._plan.layout.n_partitions
-        products = inner.cp_product_flows(values, *given)  # (root partitions, B, K)
-        self._flow[first:] = products
-        if self._tree:
-            self._sums[first:, 0] = products.sum(1)
+    def root_flows(self, values: Tensor, *given: Any) -> None:
+        """Flows of the root's products, by the PyTorch twin; arguments as it takes them."""
+        self._flow[self._plan.layout.n_partitions :] = inner.cp_product_flows(values, *given)
 
     def _gather(self, level: tuple[int, int], mode: int, into: Tensor, skip: int) -> None:
         """Flows of some regions from all their parents: as ratios of inner ones, or plain."""
@@ -103,7 +92,7 @@ class CpPass:
             cp.gather_flow_kernel[(n_here, plan.n_tiles, -(-plan.width // block))](
                 self._flow, self.values, self._top, into, self._sums, self._parent_start,
                 self._parent_slot, level[0], skip, plan.batch, plan.width, plan.n_tiles, mode,
-                plan.rows, block, plan.tuning.gather,
+                plan.rows, block,
             )  # fmt: skip
 
     def _product_flows(self, level: Level) -> None:
@@ -111,11 +100,10 @@ class CpPass:
         warps, stages = plan.tuning.products
         rows, block = self._tile(level.n_partitions, plan.block)
         cp.cp_product_flow_kernel[(level.n_partitions, -(-plan.batch // rows), -(-width // block))](
-            self.values, self._top, self._params.weights, self._ratio, self._flow, self._sums,
-            self._parent_slot, plan.children, plan.n_children, plan.arity, plan.owner,
-            level.partitions[0], plan.batch, plan.layout.n_leaves, self._tiles, width,
-            plan.uniform_arity, self._tree, rows, plan.block, block, plan.precision,
-            num_warps=warps, num_stages=stages,
+            self.values, self._top, self._params.weights, self._ratio, self._flow, plan.children,
+            plan.n_children, plan.arity, plan.owner, level.partitions[0], plan.batch,
+            plan.layout.n_leaves, width, plan.uniform_arity, rows, plan.block, block,
+            plan.precision, num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
     def downward(self, rates: Rates, mass: Tensor) -> None:
@@ -127,14 +115,11 @@ class CpPass:
         """
         plan, n_leaves = self._plan, self._plan.layout.n_leaves
         for level in reversed(plan.levels):
-            if not self._tree:
-                self._gather(level.regions, 1, self._ratio, n_leaves)
+            self._gather(level.regions, 1, self._ratio, n_leaves)
             self._product_flows(level)
-        if not plan.levels:
-            return
-        sums = self._sums.sum(1)
-        flow = sums.index_select(0, self._parent_slot[n_leaves:]) if self._tree else sums[n_leaves:]
-        self._update(rates.coefficients_(flow, mass, plan.n_splits * self._network.edges))
+        if plan.levels:
+            flow = self._sums[n_leaves:].sum(1)  # (inner regions, K)
+            self._update(rates.coefficients_(flow, mass, plan.n_splits * self._network.edges))
 
     def _update(self, coefficients: tuple[Tensor, Tensor, Tensor]) -> None:
         plan, width = self._plan, self._plan.width
@@ -149,8 +134,6 @@ class CpPass:
 
     def leaf_flows(self) -> tuple[Tensor, Tensor]:
         """Flows (any, B, K) and which of them each leaf slot has, (slots,); after `downward`."""
-        if self._tree:
-            return self._flow, self._leaf_slot
         # Nothing reads the leaves' values any more: their flows take the place.
         self._gather((0, self._plan.layout.n_leaves), 0, self.values, 0)
         return self.values, self._plan.slot_region

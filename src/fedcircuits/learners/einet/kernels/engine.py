@@ -62,11 +62,16 @@ class Engine:
 
     def forward(self, x: Tensor, known: Tensor | None = None) -> Tensor:
         """Log-values of the roots, (batch, classes), of rows (batch, variables)."""
+        return self._forward(x, known)[0]
+
+    def _forward(self, x: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-values of the roots, and what the root's own layer read: values and children."""
         self._leaves.forward(x, known, self._layers.leaf_logs)
         self._layers.upward()
         step = inner.tucker_forward if self.network.layer == "tucker" else inner.cp_forward
         values, children = self._layers.root_inputs()
-        return step(values, self.params.root, children, root_group(self.network))[0]
+        root = step(values, self.params.root, children, root_group(self.network))[0]
+        return root, values, children
 
     def step(
         self,
@@ -86,13 +91,12 @@ class Engine:
         Returns:
             Log-likelihoods before the update, (batch,).
         """
-        root = self.forward(x, known)
+        root, values, children = self._forward(x, known)
         total = class_mixture(root, self.params.prior, labels)
         classes = class_flow(root, self.params.prior, labels, total)
         counts = torch.empty_like(self.params.root)
-        _, children = self._layers.root_inputs()
         self._layers.root_flows(
-            root.unsqueeze(0), classes.unsqueeze(0), self.params.root, children,
+            values, root.unsqueeze(0), classes.unsqueeze(0), self.params.root, children,
             root_group(self.network), counts,
         )  # fmt: skip
         add = settings.pseudo_count * settings.share

@@ -26,7 +26,6 @@ class Tuning:
         update_rows: Rows a Tucker update keeps at once.
         fill: Programs a Tucker level should have; partitions are shared out until it does.
         leaf: Rows, columns and warps of the categorical update.
-        gather: Pipeline stages of the kernels that add up flows or partitions.
     """
 
     rows: int = 64
@@ -38,8 +37,7 @@ class Tuning:
     update_rows: int = 256
     fill: int = 264
     leaf: tuple[int, int, int] = (64, 64, 8)
-    gather: int = 3
-    variant: int = 0
+    variant: int = 1
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def tucker_forward_kernel(
 @triton.jit(do_not_specialize=["region0", "partition0"])
 def tucker_combine_kernel(
     T, E, M, children, first_partition, region0, partition0, B, K: tl.constexpr,
-    BB: tl.constexpr, BK: tl.constexpr, SHARES: tl.constexpr, STAGES: tl.constexpr,
+    BB: tl.constexpr, BK: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """Sums a region's partitions in their common scale; writes E and M of the region."""
     region = (region0 + tl.program_id(0)).to(tl.int64)
@@ -79,7 +79,7 @@ def tucker_combine_kernel(
     start = tl.load(first_partition + region)
     stop = tl.load(first_partition + region + 1)
     best = tl.full((BB,), float("-inf"), dtype=tl.float32)
-    for p in tl.range(start, stop, num_stages=STAGES):
+    for p in tl.range(start, stop, num_stages=1):
         left = tl.load(children + 2 * p).to(tl.int64)
         right = tl.load(children + 2 * p + 1).to(tl.int64)
         scale = tl.load(M + left * B + rows, mask=here, other=0.0)
@@ -87,7 +87,7 @@ def tucker_combine_kernel(
         best = tl.maximum(best, scale)
     guard = tl.where(best == float("-inf"), 0.0, best)
     out = tl.zeros((BB, BK), dtype=tl.float32)
-    for p in tl.range(start, stop, num_stages=STAGES):
+    for p in tl.range(start, stop, num_stages=1):
         left = tl.load(children + 2 * p).to(tl.int64)
         right = tl.load(children + 2 * p + 1).to(tl.int64)
         scale = tl.load(M + left * B + rows, mask=here, other=0.0)

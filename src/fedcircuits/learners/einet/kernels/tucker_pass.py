@@ -88,7 +88,7 @@ class TuckerPass:
             )  # fmt: skip
             tucker.tucker_combine_kernel[(level.n_regions, plan.n_tiles)](
                 self._parts, self.values, self._top, plan.children, plan.first, level.regions[0],
-                first, batch, width, plan.rows, self._wide, shares, plan.tuning.gather,
+                first, batch, width, plan.rows, self._wide, shares,
             )  # fmt: skip
 
     @property
@@ -104,9 +104,8 @@ class TuckerPass:
 
     # downward -------------------------------------------------------------------------------
 
-    def root_flows(self, *given: Any) -> None:
-        """Flows of the root's products, by the PyTorch twin; `given` as it takes them."""
-        values, _ = self.root_inputs()
+    def root_flows(self, values: Tensor, *given: Any) -> None:
+        """Flows of the root's products, by the PyTorch twin; arguments as it takes them."""
         left, right = inner.tucker_product_flows(inner.Scaled.of(values), *given)
         self._flow[self._root0 : self._root0 + len(left)] = left
         self._flow[self._root0 + len(left) :] = right
@@ -119,7 +118,7 @@ class TuckerPass:
             cp.gather_flow_kernel[(n_here, plan.n_tiles, -(-plan.width // block))](
                 self._flow, self.values, self._top, into, self._sums, self._parent_start,
                 self._parent_slot, level[0], skip, plan.batch, plan.width, plan.n_tiles, mode,
-                plan.rows, block, plan.tuning.gather,
+                plan.rows, block,
             )  # fmt: skip
 
     def downward(self, rates: Rates, mass: Tensor) -> None:

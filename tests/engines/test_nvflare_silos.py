@@ -1,0 +1,310 @@
+"""Three silos as processes of their own, with their files, policies and certificates.
+
+The tests run in order on one federation: the commands as parties and coordinator type them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import fedcircuits as fc
+from contracts.engine import table
+from contracts.federations import ID, LABEL, split
+from contracts.loopback import own_network
+from fedcircuits.cli.parties import read_parties
+from fedcircuits.engines.nvflare.engine import Parties, free_port
+from fedcircuits.engines.nvflare.kits import Kits
+from fedcircuits.errors import ClientError
+from fedcircuits.federation import messages as m
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+POLICY = """
+min_rows = 1
+rare_categories = "told"
+errors = "told"
+"""
+NAMES = ("a", "b", "c")
+RULE = ("n_clusters", "label_private")  # options of an agreement rule
+VERTICAL: dict[str, Any] = {"agreement": "counts", "n_clusters": 3, "label_private": True}
+
+
+@dataclass
+class Place:
+    """One federation on disk and its silos."""
+
+    folder: Path
+    port: int
+    silos: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def write(self, setting: str, **options: Any) -> dict[str, Any]:
+        """Data and federation files of a setting; options of the same run in this process."""
+        for name, rows in split(setting).items():
+            rows.to_csv(self.folder / f"{name}.csv", index=False)
+        told = {"id": ID, "label": LABEL, "learner": "factorised", **options}
+        plain = {k: v for k, v in told.items() if k not in RULE}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
+        parties = sorted(split(setting))
+        lines += ['output = "model.fc"', "[coordinator]", f"port = {self.port}", "[clients]"]
+        lines += [f"{name} = {{}}" for name in parties]
+        lines += ["[options]", *(f"{k} = {json.dumps(v)}" for k, v in told.items() if k in RULE)]
+        self.file.write_text("\n".join(lines))
+        clients = {name: self.folder / f"{name}.csv" for name in parties}
+        return {"clients": clients, **told}
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "federation.toml"
+
+    @property
+    def kits(self) -> Path:
+        return self.folder / "kits"
+
+    def start(self, name: str) -> None:
+        """A party types its command."""
+        self.silos[name] = silo(self.kits / name, self.folder / f"{name}.csv", self.folder)
+
+    def progress(self) -> list[dict[str, Any]]:
+        """What the coordinator has written down so far."""
+        path = self.kits / "coordinator" / "progress.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def wait_for(self, verb: str, what: str, running: subprocess.Popen[str]) -> None:
+        """Until a request has begun or is done."""
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and running.poll() is None:
+            if any((line.get("verb"), line["what"]) == (verb, what) for line in self.progress()):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{verb} has not {what}: {running.communicate(timeout=10)}")
+
+    def wait_for_answers(self, n: int) -> None:
+        """Until so many replies are on the coordinator's disk."""
+        folder = self.kits / "coordinator" / "answers"
+        deadline = time.monotonic() + 60
+        while len([p for p in folder.iterdir() if not p.name.startswith(".")]) < n:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def families(self) -> list[psutil.Process]:
+        """All processes of the silos."""
+        return [p for one in self.silos.values() if one.poll() is None for p in family(one.pid)]
+
+
+def family(pid: int) -> list[psutil.Process]:
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def fedcircuits(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "fedcircuits", *map(str, arguments)]
+
+
+def silo(kit: Path, data: Path, folder: Path) -> subprocess.Popen[bytes]:
+    command = fedcircuits("silo", kit, "--data", data, "--policy", folder / "policy.toml")
+    with (kit / "said.txt").open("wb") as said:
+        return subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+
+
+def coordinate(place: Place) -> subprocess.Popen[str]:
+    (place.kits / "coordinator" / "progress.jsonl").unlink(missing_ok=True)
+    command = fedcircuits("coordinate", place.file, "--wait", 120, "--json")
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(running: subprocess.Popen[str]) -> dict[str, Any]:
+    """The result of a command."""
+    out, errors = running.communicate(timeout=240)
+    assert out, errors
+    answer: dict[str, Any] = json.loads(out)
+    assert "error" not in answer, answer["error"]
+    return answer
+
+
+def saved(options: dict[str, Any], path: Path) -> bytes:
+    """The model of the same files in this process."""
+    fc.federate(**options).save(path)
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def network() -> Iterator[None]:
+    with own_network():
+        yield
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory.mktemp("federation"), free_port())
+    (place.folder / "policy.toml").write_text(POLICY)
+    place.write("vertical", **VERTICAL)
+    made = subprocess.run(
+        fedcircuits("provision", place.file, "--json"), capture_output=True, text=True, check=True
+    )
+    assert sorted(json.loads(made.stdout)["new"]) == list(NAMES)
+    try:
+        for name in NAMES:
+            place.start(name)
+        yield place
+    finally:
+        for one in place.silos.values():
+            if one.poll() is None:
+                one.kill()
+                one.wait()
+
+
+def test_coordinator_killed_in_a_run_goes_on_where_it_was(place: Place, tmp_path: Path) -> None:
+    options = place.write("vertical", **VERTICAL)
+    running = coordinate(place)
+    place.wait_for("align", "done", running)
+    hung = family(place.silos["c"].pid)
+    for process in hung:
+        process.suspend()
+    place.wait_for_answers(2 * 3 + 2)  # all of agree and align, and those of a and b after them
+    mine = family(running.pid)
+    running.kill()
+    running.communicate()
+    for process in hung:
+        process.resume()
+    _, alive = psutil.wait_procs(mine, timeout=10)
+    assert not alive  # the server and its job have ended with the command
+    (begun,) = (line["verb"] for line in place.progress()[-1:])
+    done = [line["verb"] for line in place.progress() if line["what"] == "done"]
+    answer = told(coordinate(place))
+    assert answer["setting"] == "vertical"
+    assert answer["asked"].get(begun) == 1  # c alone; a and b had answered
+    assert not set(done) & set(answer["asked"]) - {"describe", "digests"}
+    expected = saved(options, tmp_path / "local.fc")
+    assert (place.folder / "model.fc").read_bytes() == expected
+
+
+def test_silo_killed_is_left_out_and_its_restart_completes_the_model(
+    place: Place, tmp_path: Path
+) -> None:
+    options = place.write("horizontal", agreement="product", timeout=15, learner="hclt")
+    running = coordinate(place)
+    place.wait_for("fit", "begins", running)
+    lost = family(place.silos["c"].pid)
+    place.silos["c"].kill()
+    place.silos["c"].wait()
+    answer = told(running)
+    assert list(answer["dropped"]) == ["c"]
+    assert "no answer within 15" in answer["dropped"]["c"]
+    _, alive = psutil.wait_procs(lost, timeout=10)
+    assert not alive
+    place.start("c")
+    with stranger_at(place):
+        answer = told(coordinate(place))
+    assert answer["dropped"] == {}
+    assert answer["setting"] == "horizontal"
+    assert answer["asked"]["fit"] == 1  # of c alone
+    expected = saved(options, tmp_path / "local.fc")
+    assert (place.folder / "model.fc").read_bytes() == expected
+
+
+class stranger_at:  # noqa: N801
+    """A party of another authority that says it is b, and somebody who speaks no TLS at all."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._folder = place.folder / "elsewhere"
+
+    def __enter__(self) -> None:
+        shutil.copy(self._place.file, self._place.folder / "other.toml")
+        subprocess.run(
+            fedcircuits("provision", self._place.folder / "other.toml", "--kits", self._folder),
+            check=True,
+            capture_output=True,
+        )
+        rows = table(seed=5)
+        rows.to_csv(self._folder / "b.csv", index=False)
+        self._silo = silo(self._folder / "b", self._folder / "b.csv", self._place.folder)
+
+    def __exit__(self, *_: object) -> None:
+        log = (self._folder / "b" / "log.txt").read_text()
+        assert "Successfully registered" not in log
+        assert not (self._folder / "b" / "audit.jsonl").exists()  # it was never asked anything
+        self._silo.terminate()
+        self._silo.wait(20)
+
+
+def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> None:
+    options = place.write("hybrid", agreement="product")
+    here = fc.federate(**options)
+    place.silos.pop("c").kill()  # it has no part in this one
+    federation = read_parties(place.file)
+    rows = table(seed=1)[["height", "colour", "visits", "size"]]
+    with Parties(Kits(place.kits), federation.settings()) as engine:
+        assert engine.members() == ["a", "b"]
+        run = {k: v for k, v in options.items() if k != "clients"}
+        fed: Any = fc.federate(None, engine=engine, placement="remote", timeout=60, **run)
+        assert fed.setting == "hybrid"
+        answer = fed.log_prob(rows)
+        assert answer.attrs["spoke"] == ("a", "b")
+        np.testing.assert_allclose(answer, here.log_prob(rows), rtol=0, atol=1e-9)
+        assert engine.replay.asked["query"] == 2  # 120 rows, one task for each party
+
+        refused = engine.call("tell_label", {"a": m.AskLabel().to_bytes()}, timeout=60)["a"]
+        assert isinstance(refused, bytes)
+        assert "PolicyError" in m.Failed.from_bytes(refused).error
+        for verb in ("rows", "hello", "read"):
+            refused = engine.call(verb, {"a": b""}, timeout=60)["a"]
+            assert isinstance(refused, bytes)
+            assert "no such request" in m.Failed.from_bytes(refused).error
+        with plaintext(place.port) as other:
+            np.testing.assert_array_equal(fed.log_prob(rows), answer)  # the federation goes on
+            assert isinstance(engine.call("describe", {"z": b""})["z"], ClientError)
+            assert b"Description" not in other.recv(10_000)
+    lines = (place.kits / "a" / "audit.jsonl").read_text().splitlines()
+    last = [json.loads(line) for line in lines][-8:]
+    assert [line["verb"] for line in last if not line["allowed"]][:2] == ["tell_label", "rows"]
+
+
+def plaintext(port: int) -> socket.socket:
+    """Somebody without a certificate who asks anyway."""
+    other = socket.create_connection(("localhost", port), timeout=10)
+    other.sendall(b"GET /describe HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return other
+
+
+def test_silos_stop_on_a_signal_and_leave_nothing(place: Place) -> None:
+    processes = place.families()
+    assert processes
+    for one in place.silos.values():
+        one.send_signal(signal.SIGTERM)
+    _, alive = psutil.wait_procs(processes, timeout=15)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"--data": "nowhere.csv"}, "client 'a': no such file"),
+        ({"--policy": "nowhere.toml"}, "cannot read the policy"),
+        ({"kit": "coordinator"}, "no start-up kit of a party"),
+    ],
+)
+def test_silo_says_at_once_what_is_wrong(place: Place, change: dict[str, str], words: str) -> None:
+    given = {"kit": "a", "--data": "a.csv", "--policy": "policy.toml", **change}
+    command = fedcircuits(
+        "silo", place.kits / given["kit"], "--data", place.folder / given["--data"],
+        "--policy", place.folder / given["--policy"],
+    )  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,263 @@
+"""A Ray cluster of two nodes on this machine, encrypted and with a token."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+
+import fedcircuits as fc
+from contracts.engine import table
+from fedcircuits.engines import engine_named
+from fedcircuits.errors import ClientError, FederationError
+from fedcircuits.federation.birth import Birth
+from fedcircuits.member import BORN
+
+pytest.importorskip("ray", reason="the extra [ray] is not installed")
+pytestmark = pytest.mark.engine
+
+# Two nodes until standard input ends; quick to notice that one is gone.
+NODES = """
+import json, sys
+import ray
+from ray.cluster_utils import Cluster
+
+common = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 10**8}
+cluster = Cluster()
+nodes = [
+    cluster.add_node(**common, temp_dir=sys.argv[1], resources={"one": 4}),
+    cluster.add_node(**common, resources={"two": 4}, num_gpus=1),
+]
+raylets = [node.all_processes["raylet"][0].process.pid for node in nodes]
+print(json.dumps({"address": cluster.address, "raylets": raylets}), flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What a party needs to know, and processes to kill."""
+
+    address: str
+    token: Path
+    tls: Path
+    raylets: tuple[int, int]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"address": self.address, "token": self.token, "tls": self.tls}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    from fedcircuits.engines.ray.certificates import make_certificates
+    from fedcircuits.engines.ray.settings import private_folder, remove_folder, variables
+
+    folder = tmp_path_factory.mktemp("nodes")
+    tls = make_certificates(folder / "certificates", ["127.0.0.1"])["127.0.0.1"]
+    token = folder / "token"
+    token.write_text(secrets.token_hex(32))
+    session = private_folder()  # names of sockets must be short
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # all on loopback
+        environment = {
+            **os.environ,
+            **variables(False, token, tls),
+            "RAY_health_check_period_ms": "1000",
+            "RAY_health_check_failure_threshold": "8",
+        }
+        cluster = subprocess.Popen(
+            [sys.executable, "-c", NODES, str(session)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert cluster.stdin is not None
+        assert cluster.stdout is not None
+        processes: list[psutil.Process] = []
+        try:
+            told = json.loads(cluster.stdout.readline())
+            processes = psutil.Process(cluster.pid).children(recursive=True)
+            yield Nodes(told["address"], token, tls, tuple(told["raylets"]))
+        finally:
+            cluster.stdin.close()
+            try:
+                cluster.wait(timeout=30)
+            finally:
+                for process in psutil.wait_procs(processes, timeout=5)[1]:
+                    process.kill()
+                cluster.kill()
+                remove_folder(session)
+
+
+def rows_of(n: int = 2500) -> pd.DataFrame:
+    """Rows that take a client a second or more to fit."""
+    rng = np.random.default_rng(0)
+    hidden = rng.integers(4, size=n)
+    X = {f"x{at}": rng.normal(hidden * (at % 3), 1.0) for at in range(8)}
+    return pd.DataFrame({**X, "y": np.where(hidden > 1, "high", "low")})
+
+
+def model_bytes(fed: Any, path: Path) -> bytes:
+    fed.save(path)
+    return path.read_bytes()
+
+
+# --- strangers ------------------------------------------------------------------------------------
+
+
+def refused(options: dict[str, Any]) -> str:
+    start = time.monotonic()
+    with pytest.raises(FederationError) as caught:
+        fc.federate({"a": table()}, learner="factorised", engine="ray", engine_options=options)
+    assert time.monotonic() - start < 60.0
+    return str(caught.value)
+
+
+def test_wrong_token_and_no_token_are_refused_and_members_go_on(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    (tmp_path / "wrong").write_text(secrets.token_hex(32))
+    said = refused({**nodes.options, "token": tmp_path / "wrong"})
+    assert f"the Ray cluster at {nodes.address} refused this process: the token is" in said
+    without = {"address": nodes.address, "tls": nodes.tls}
+    assert "the token is missing or wrong" in refused(without)
+    # A member afterwards, with rows of two nodes.
+    assert fc.federate(
+        {"a": table(), "b": table(1)},
+        id="customer",
+        label="bought",
+        learner="factorised",
+        engine="ray",
+        engine_options=nodes.options,
+    ).clients == ("a", "b")
+
+
+def test_plaintext_and_another_authority_are_refused(nodes: Nodes, tmp_path: Path) -> None:
+    from fedcircuits.engines.ray.certificates import make_certificates
+
+    plain = {"address": nodes.address, "token": nodes.token}
+    assert "encrypts: give its certificates" in refused(plain)
+    other = make_certificates(tmp_path / "other", ["127.0.0.1"])["127.0.0.1"]
+    assert "is not one of our authority" in refused({**nodes.options, "tls": other})
+    # A stranger who does not look at the cluster's certificate is refused by the cluster.
+    assert first_byte(nodes.address, nodes.tls) == b"\0"  # of the first frame of HTTP/2
+    assert first_byte(nodes.address, other) == b""
+
+
+def first_byte(address: str, tls: Path) -> bytes:
+    """What the other side says first to whoever shows a certificate; nothing where it hangs up."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(tls / "node.crt", tls / "node.key")
+    context.set_alpn_protocols(["h2"])
+    host, port = address.split(":")
+    try:
+        with (
+            socket.create_connection((host, int(port)), 10) as raw,
+            context.wrap_socket(raw) as encrypted,
+        ):
+            return encrypted.recv(1)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+
+
+# --- members --------------------------------------------------------------------------------------
+
+
+def test_clients_land_on_both_nodes_and_where_resources_say(nodes: Nodes) -> None:
+    records = {
+        name: Birth(name, table().iloc[:20], "factorised").to_bytes() for name in ("a", "b", "c")
+    }
+    with engine_named("ray")(records, BORN, **nodes.options) as engine:
+        assert len({engine.place(name).node for name in "abc"}) == 2
+    chosen: dict[str, Any] = {
+        "resources": {"a": {"one": 1}, "b": {"two": 1}, "c": {"two": 1}},
+        "num_gpus": {"b": 0.5, "c": 0.5},
+    }
+    with engine_named("ray")(records, BORN, **nodes.options, **chosen) as engine:
+        a, b, c = (engine.place(name) for name in "abc")
+        assert a.node != b.node == c.node
+        assert (a.gpus, b.gpus, c.gpus) == ((), ("0",), ("0",))  # two share one
+        assert len({a.process, b.process, c.process}) == 3
+
+
+def test_existing_cluster_outlives_the_engine(nodes: Nodes) -> None:
+    records = {"a": Birth("a", table().iloc[:20], "factorised").to_bytes()}
+    for _ in range(2):
+        with engine_named("ray")(records, BORN, **nodes.options) as engine:
+            client = psutil.Process(engine.place("a").process)
+        client.wait(timeout=30)
+    assert all(psutil.pid_exists(pid) for pid in nodes.raylets)
+
+
+def test_file_on_the_node_is_read_there(nodes: Nodes, tmp_path: Path) -> None:
+    table().to_parquet(tmp_path / "there.parquet")
+    options = {**nodes.options, "resources": {"a": {"two": 1}}}
+    fed = fc.federate(
+        {"a": tmp_path / "there.parquet"},
+        id="customer",
+        learner="factorised",
+        engine="ray",
+        engine_options=options,
+    )
+    assert fed.n_rows == {"a": 120}
+    with pytest.raises(ClientError, match=r"client 'a'.*no such file"):
+        fc.federate({"a": tmp_path / "nowhere.csv"}, engine="ray", engine_options=options)
+
+
+class During:
+    """Does something once, when clients have been at a request for half a second."""
+
+    def __init__(self, verb: str, act: Callable[[], None]) -> None:
+        self.verb, self.act, self.seen = verb, act, 0
+
+    def __call__(self, part: float, words: str) -> None:
+        self.seen += part == 0.0 and words.startswith(f"{self.verb}: 0 of")
+        if self.seen == 2:
+            self.seen += 1
+            self.act()
+
+
+def test_node_killed_during_fit_is_survived_and_the_model_is_the_same(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    """The last test of the module: it leaves one node."""
+    rows = rows_of()
+    clients = {name: rows.iloc[at::3].reset_index(drop=True) for at, name in enumerate("abc")}
+    expected = model_bytes(fc.federate(clients, label="y", learner="hclt"), tmp_path / "local.fc")
+    records = {
+        name: Birth(name, part, "hclt", kinds={"y": "categorical"}).to_bytes()
+        for name, part in clients.items()
+    }
+    kill = During("fit", lambda: os.kill(nodes.raylets[1], signal.SIGKILL))
+    with engine_named("ray")(records, BORN, progress=kill, **nodes.options) as engine:
+        before = {name: engine.place(name) for name in "abc"}
+        assert len({place.node for place in before.values()}) == 2
+        fed = fc.federate(label="y", engine=engine)
+        assert kill.seen > 2
+        after = {name: engine.place(name) for name in "abc"}
+        assert len({place.node for place in after.values()}) == 1
+        moved = {name for name in "abc" if before[name].node != after[name].node}
+        assert moved
+        assert set(engine.replay.brought_back) == moved
+        assert fed.dropped == {}
+        assert model_bytes(fed, tmp_path / "ray.fc") == expected
