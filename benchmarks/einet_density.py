@@ -12,6 +12,7 @@ import io
 import json
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def images_of(table, keep) -> np.ndarray:
         image = Image.open(io.BytesIO(raw)).convert("RGB")
         return np.asarray(image.resize((32, 32), Image.Resampling.BOX))
 
-    return np.stack([one(table["jpeg"][int(row)].as_py()) for row in keep])
+    with ThreadPoolExecutor() as pool:
+        return np.stack(list(pool.map(one, table["jpeg"].take(keep).to_pylist(), chunksize=256)))
 
 
 def tiny(folder: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -122,7 +122,7 @@ def parity(images: np.ndarray) -> bool:
     ]  # fmt: skip
     for layout, layer, width, family in cases:
         network = make_network(layout, [family] * layout.n_variables, width, layer)
-        # Up to 64 rows a Tucker network has its flows and update in one kernel.
+        # Up to 64 rows a Tucker update has all of them at once.
         batch = 60 if layout is pairs else 96
         x = torch.as_tensor(small[:batch], device=DEVICE)
         params = started(network, small, torch.float64)

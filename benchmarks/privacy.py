@@ -33,6 +33,8 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("latent", {}),
     ("latent", {"label_private": True}),
     ("latent-table", {}),
+    ("latent-table", {"mechanism": "randomised-response", "epsilon": 2.0}),
+    ("latent-table", {"mechanism": "randomised-response", "epsilon": 0.5}),
     ("em", {}),
     ("joint", {}),
 ]
@@ -50,7 +52,15 @@ def main() -> None:
     for rule, options in RUNS:
         members = {
             name: client_of(
-                Birth(name, rows, "", {}, partition.ID, {split.label: "categorical"}),
+                Birth(
+                    name,
+                    rows,
+                    "",
+                    {},
+                    partition.ID,
+                    {split.label: "categorical"},
+                    id_secret="of the clients",
+                ),
                 learner_maker("factorised"),
             )
             for name, rows in shares.items()
@@ -103,7 +113,8 @@ Rows stay where they are. What does leave, in every run:
 - **Alignment** (columns split): digests of ids, keyed with a salt of the run. The server knows the
   salt, so it can test guesses of ids that can be guessed; `id_secret="..."`, which the clients
   agree on and the server does not know, prevents that. An id that another client does not hold is
-  seen by the server as a digest and by no client. Ids themselves are never sent.
+  seen by the server as a digest and by no client. Ids themselves are never sent. From then on a
+  client's aligned rows are known by their order, drawn at random; no message names a row.
 - **Models**: circuits on the agreed grid (gathered), or nothing but answers (remote). A circuit is
   a summary of rows; no differential privacy is claimed for it.
 - A client is told the agreed categories and grids of its own columns only.
@@ -133,7 +144,13 @@ columns alone, so figures near that say that features predict the label, not tha
 1.000 at `product`, `counts` and `latent` is by design: the owner clusters within the label's
 classes, so the index of a row gives its class away, up to renaming for other clients (the server
 can name the classes, since the model it glues predicts the label). Use `label_private=True` where
-that must not be; it costs accuracy.
+that must not be; it costs accuracy. Under randomised response the server reads less from an index
+the smaller epsilon is; the epsilon is that of one index in one run, and covers neither the circuits
+nor the exact number of rows of each cluster.
+
+`joint` over split rows sends counts of pairs of states and expected counts as they are, ones among
+them: at a small client a count of one is a row's pair of values, as fine as the agreed grid. What
+the server needs is the sum over clients; no secure sum is built in.
 
 Made by `.venv/bin/python benchmarks/privacy.py`.
 """

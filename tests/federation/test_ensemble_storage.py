@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedcircuits as fc
@@ -73,3 +76,25 @@ def test_a_density_does_not_pass_for_an_ensemble(tmp_path: Path) -> None:
     fed.save(tmp_path / "d.fc")
     again = fc.load(tmp_path / "d.fc")
     np.testing.assert_array_equal(again.log_prob(TEST), fed.log_prob(TEST))
+
+
+def test_the_command_line_shows_and_asks_an_ensemble(tmp_path: Path) -> None:
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fedcircuits", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    path = tmp_path / "e.fc"
+    fed = ensemble()
+    fed.save(path)
+    TEST.drop(columns=LABEL).to_csv(tmp_path / "rows.csv", index=False)
+    shown = run("inspect", path)
+    assert shown.returncode == 0, shown.stderr
+    assert "average" in shown.stdout
+    files = ("--rows", tmp_path / "rows.csv", "--output", tmp_path / "p.csv")
+    asked = run("query", path, "--predict", LABEL, *files)
+    assert asked.returncode == 0, asked.stderr
+    proba = pd.read_csv(tmp_path / "p.csv")[["no", "yes"]]
+    np.testing.assert_allclose(proba, fed.predict_proba(TEST), rtol=0, atol=1e-6)
+    refused = run("query", path, "--sample", 3)
+    assert refused.returncode != 0
+    assert "answers --predict alone" in refused.stderr + refused.stdout

@@ -41,11 +41,13 @@ def planted(setting: str) -> dict[str, pd.DataFrame]:
 RULES: list[tuple[str, str, dict[str, Any]]] = [
     ("horizontal", "independent", {}),
     ("horizontal", "product", {}),
+    ("horizontal", "joint", {}),
     ("vertical", "independent", {"n_clusters": 2}),
     ("vertical", "counts", {"n_clusters": 3}),
     ("vertical", "latent", {"n_clusters": 3, "n_classes": 3}),
     ("vertical", "latent-table", {"n_clusters": 3, "n_classes": 3}),
     ("vertical", "em", {"n_clusters": 3}),
+    ("vertical", "coupled", {}),
     ("vertical", "joint", {"n_clusters": 3, "n_classes": 3}),
     ("vertical", "auto", {}),
     ("hybrid", "product", {}),
@@ -59,6 +61,7 @@ def run(setting: str, rule: str, options: dict[str, Any], **more: Any) -> tuple[
     )
     if setting == "vertical" and rule == "auto":
         engine = Recorder(local(planted(setting), "mixture"))
+    more = {"share_label": rule == "coupled", **more}  # which needs the label everywhere
     fed = fc.federate(id=CUSTOMER, label=LABEL, engine=engine, agreement=rule, **options, **more)
     return fed, engine
 
@@ -68,7 +71,7 @@ def test_no_value_of_a_single_row_and_no_id_leaves_a_client(
     setting: str, rule: str, options: dict[str, Any]
 ) -> None:
     _, engine = run(setting, rule, options)
-    assert any(message.verb == "fit" for message in engine.messages)
+    assert any(message.verb in ("fit", "round") for message in engine.messages)
     for message in engine.messages:
         where = f"{message.verb} {message.client}"
         assert b"canary" not in message.data, where
@@ -81,7 +84,7 @@ def test_no_value_of_a_single_row_and_no_id_leaves_a_client(
 def test_an_unshared_label_does_not_reach_other_clients(
     setting: str, rule: str, options: dict[str, Any]
 ) -> None:
-    if setting != "vertical":
+    if setting != "vertical" or rule == "coupled":
         pytest.skip("the label is at every client")
     _, engine = run(setting, rule, options)
     # Only `product` (which `auto` tries) has the owner tell codes, and only to the server.

@@ -127,7 +127,7 @@ def federate(
         Path | None, typer.Option("--output", "-o", help="Where to write the model.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="local, or processes: one for each client.")
+        str | None, typer.Option(help="local, processes (one for each client), ray or nvflare.")
     ] = None,
     json: Json = False,
 ) -> None:

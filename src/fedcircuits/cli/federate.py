@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 import tomllib
 from pathlib import Path
@@ -27,11 +28,14 @@ PLAIN: dict[str, type | tuple[type, ...]] = {
     "allow_missing": bool,
     "id_secret": str,
 }
-TABLES = ("clients", "kinds", "options", "coordinator")
+TABLES = ("clients", "kinds", "options", "engine_options", "coordinator")
+# Options of engines that are files or folders: relative to the federation file, as clients are.
+PATHS = ("token", "tls", "folder")
 
 
 def run(out: Output, file: Path, output: Path | None, engine: str | None) -> None:
     """Read the file, train, save, and say what crossed the network."""
+    from fedcircuits.engines import engine_named
     from fedcircuits.federating import federate
     from fedcircuits.federation.circuit import FederatedCircuit
 
@@ -55,6 +59,10 @@ def run(out: Output, file: Path, output: Path | None, engine: str | None) -> Non
     start = time.perf_counter()
     with out.progress() as progress:
         progress(0.1, f"training with {len(told['clients'])} clients")
+        how = dict(told.pop("engine_options", {}))
+        if "progress" in inspect.signature(engine_named(told.get("engine", "local"))).parameters:
+            how["progress"] = progress
+        told["engine_options"] = how
         fed = federate(told.pop("clients"), **told.pop("options"), **told)
     assert isinstance(fed, FederatedCircuit)
     fed.save(to)
@@ -145,6 +153,11 @@ def read_federation(file: Path, needs_data: bool = True) -> dict[str, Any]:
             answer[name] = told[name]
     answer["kinds"] = dict(told.get("kinds", {}))
     answer["options"] = dict(told.get("options", {}))
+    if "engine_options" in told:
+        answer["engine_options"] = {
+            name: str(file.parent / value) if name in PATHS else value
+            for name, value in dict(told["engine_options"]).items()
+        }
     output = told.get("output")
     answer["output"] = None if output is None else file.parent / str(output)
     answer["clients"], learners = {}, {}

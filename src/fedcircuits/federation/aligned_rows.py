@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import numpy as np
 
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.fitting import SoftGroups
 from fedcircuits.federation.packing import Bytes, unpack_choice, unpack_codes
+from fedcircuits.schema import Kind, Schema, Table, Variable
 from fedcircuits.schema.grid import IntArray
 
 
@@ -43,6 +47,27 @@ class AlignedRows:
         if name not in self._named:
             raise FedcircuitsError(f"client {self._client!r} was not told which rows {name!r} are")
         return self._named[name]
+
+    def with_label(self, table: Table, label: str, told: m.Label) -> Table:
+        """The client's table with a shared label: known for aligned rows, missing for the others.
+
+        Args:
+            table: without the label.
+            label: its name.
+            told: codes of the aligned rows.
+        """
+        codes = told.unpacked(self.rows.size, self._client)
+        known = codes < len(told.categories)
+        values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
+        values[self.rows[known]], observed[self.rows[known]] = codes[known], True
+        kind = cast(Kind, told.kind)
+        variable = Variable(label, kind, tuple(told.categories), closed=True, declared=True)
+        return replace(
+            table,
+            schema=Schema((*table.schema.variables, variable)),
+            values=np.column_stack([table.values, values]),
+            observed=np.column_stack([table.observed, observed]),
+        )
 
     def shared_out(self, request: m.Share, mapped: IntArray) -> SoftGroups:
         """Rows that belong to several classes in part, for a round of EM.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,9 +40,9 @@ from fedcircuits.federation.ids import check_distinct, digests, fingerprint
 from fedcircuits.federation.packing import pack_codes, unpack_codes
 from fedcircuits.federation.randomised_response import randomise
 from fedcircuits.federation.roots import RootGroups
-from fedcircuits.federation.rounds import Session, rounds_of
+from fedcircuits.federation.rounds import Rounds, Sessions, rounds_of
 from fedcircuits.federation.seeds import named_rng
-from fedcircuits.schema import Kind, Schema, Table, Variable
+from fedcircuits.schema import Schema, Table
 from fedcircuits.schema.grid import IntArray
 
 MakeLearner = Callable[[str | None], Learner]
@@ -87,10 +87,8 @@ class Client:
         self.name = name
         if id is not None and id not in frame.columns:
             # Going on would make a variable of the ids that the misspelt name meant to set aside.
-            raise ClientError(
-                name,
-                f"has no id column {id!r}; its columns are {', '.join(map(repr, frame.columns[:8]))}",
-            )
+            shown = ", ".join(map(repr, frame.columns[:8]))
+            raise ClientError(name, f"has no id column {id!r}; its columns are {shown}")
         self._ids = None if id is None else frame[id]
         self._frame = frame if self._ids is None else frame.drop(columns=id)
         self._secret = id_secret
@@ -108,7 +106,7 @@ class Client:
         self._models: dict[str, Density] = {}
         self._reports: list[Any] = []  # of the fits of the job under way
         self._roots_of = RootGroups(self._models)
-        self._sessions: dict[str, Session] = {}  # rounds of sums under way, by job
+        self._sessions = Sessions(name)
         self._told: dict[str, str] = {}  # the last request of every kind that changes me
         self._done: dict[str, tuple[str, bytes]] = {}  # last reply of every costly kind
 
@@ -182,27 +180,9 @@ class Client:
 
     def _take_label(self, request: m.Label) -> m.Ready:
         """Add the shared label to my table: known for aligned rows, missing for the others."""
-        table = self._have()
         assert self._label is not None
-        codes = request.unpacked(self._aligned.rows.size, self.name)
-        told = codes < len(request.categories)
-        rows = self._aligned.rows[told]
-        values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
-        values[rows], observed[rows] = codes[told], True
-        label = Variable(
-            self._label,
-            cast(Kind, request.kind),
-            tuple(request.categories),
-            closed=True,
-            declared=True,
-        )
-        self._table = replace(
-            table,
-            schema=Schema((*table.schema.variables, label)),
-            values=np.column_stack([table.values, values]),
-            observed=np.column_stack([table.observed, observed]),
-        )
-        return m.Ready(len(table), self._label_counts())
+        self._table = self._aligned.with_label(self._have(), self._label, request)
+        return m.Ready(len(self._table), self._label_counts())
 
     # --- agreement --------------------------------------------------------------------------------
 
@@ -309,28 +289,18 @@ class Client:
 
     def _round(self, request: m.Round) -> m.RoundDone:
         """One round of learning by sums: all clients take the same step."""
-        start = time.process_time()
-        job, table = request.job, self._have().columns(request.columns)
-        if request.number == 0:
+        table = self._have().columns(request.columns)
+
+        def begin() -> Rounds:
             label = self._label if self._label in request.columns else None
-            rng = named_rng(self._seed, "rounds", job)  # no name of mine: all draw alike
-            learner = self._make_learner(label)
-            self._sessions[job] = Session(rounds_of(learner, table, rng, self.name))
-        session = self._sessions.get(job)
-        if session is None or session.number != request.number:
-            raise FedcircuitsError(f"client {self.name!r} is not at round {request.number}")
+            rng = named_rng(self._seed, "rounds", request.job)  # no name of mine: all draw alike
+            return rounds_of(self._make_learner(label), table, rng, self.name)
+
         with threadpool_limits(1):
-            told = session.begin() if request.number == 0 else session.go_on(request.sums)
-        nothing = np.zeros(0, dtype=np.uint8)
-        seconds = np.array([time.process_time() - start])
-        if session.model is None:
-            return m.RoundDone(False, 0.0, 0, seconds, [], told, nothing)
-        model = session.model
-        self._models[job] = model
-        del self._sessions[job]
-        sent = m.encoded(model) if request.send else nothing
-        told_of, size = m.report_of(model), model.n_parameters
-        return m.RoundDone(True, float(len(table)), size, seconds, told_of, {}, sent)
+            told, model = self._sessions.answer(request, begin, len(table))
+        if model is not None:
+            self._models[request.job] = model
+        return told
 
     def _use_rows(self, request: m.UseRows) -> m.Ready:
         """Leave rows out of the fits that follow: validation rows, or a trial on few rows."""

@@ -7,7 +7,8 @@ the last round every client holds the same model.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -70,6 +71,40 @@ class Session:
             return {}
         self.number += 1
         return told
+
+
+class Sessions:
+    """A client's series of rounds under way, by job."""
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self._open: dict[str, Session] = {}
+
+    def answer(
+        self, request: m.Round, begin: Callable[[], Rounds], n_rows: int
+    ) -> tuple[m.RoundDone, Density | None]:
+        """The reply to one round, and the model where it is made.
+
+        Args:
+            request: the round.
+            begin: makes the rounds of the client's learner, for the first one.
+            n_rows: of the client.
+        """
+        start = time.process_time()
+        if request.number == 0:
+            self._open[request.job] = Session(begin())
+        session = self._open.get(request.job)
+        if session is None or session.number != request.number:
+            raise FedcircuitsError(f"client {self._client!r} is not at round {request.number}")
+        told = session.begin() if request.number == 0 else session.go_on(request.sums)
+        nothing, model = np.zeros(0, dtype=np.uint8), session.model
+        seconds = np.array([time.process_time() - start])
+        if model is None:
+            return m.RoundDone(False, 0.0, 0, seconds, [], told, nothing), None
+        del self._open[request.job]
+        sent = m.encoded(model) if request.send else nothing
+        size, reports = model.n_parameters, m.report_of(model)
+        return m.RoundDone(True, float(n_rows), size, seconds, reports, {}, sent), model
 
 
 def add_up(told: Mapping[str, m.Arrays]) -> m.Arrays:

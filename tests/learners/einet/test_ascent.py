@@ -188,7 +188,7 @@ def test_it_is_an_option_of_the_learner(leaf: str) -> None:
 
 def test_an_unknown_method_is_refused() -> None:
     images = np.zeros((5, 2, 2), dtype=np.uint8)
-    with pytest.raises(LearningError, match="method 'sgd'; expected 'em' or 'adam'"):
+    with pytest.raises(LearningError, match="method 'sgd'; expected one of 'em', 'adam'"):
         fc.learn(images, learner=EiNet(method="sgd"))  # type: ignore[arg-type]
     with pytest.raises(LearningError, match="steps"):
         fc.learn(images, learner=EiNet(method="adam", learning_rate=0.0))

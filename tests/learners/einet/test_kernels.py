@@ -38,7 +38,7 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 TUNINGS = [
     # Tiles smaller than the batch, so that every loop runs more than once.
     Tuning(rows=16, wide=32, update_rows=16, leaf=(16, 32, 4)),
-    # The batch in one tile (Tucker: flows and update in one kernel), partitions not shared out.
+    # The batch in one tile, partitions not shared out.
     Tuning(rows=32, fill=0),
 ]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedcircuits.engines.nvflare.kits import CONTROLLER, EXECUTOR, write_json
 
-POLL = 0.05  # seconds between a site's questions for work
+POLL = 0.1  # seconds between the questions for work of an idle site
 GONE = 3.0  # seconds from the server's notice that a site is gone until its task is given up
 
 

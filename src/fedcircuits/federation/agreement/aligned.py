@@ -96,11 +96,26 @@ def spaces_with_label(server: Server) -> list[tuple[tuple[str, ...], list[str]]]
 
 
 def cluster_everywhere(
-    server: Server, n_clusters: int, within_label: bool, epsilon: float = 0.0
+    server: Server,
+    n_clusters: int,
+    within_label: bool,
+    *,
+    tell_rows: bool = True,
+    epsilon: float = 0.0,
 ) -> dict[str, m.Clustered]:
-    """Every client clusters its own columns and tells the index of its aligned rows."""
+    """Every client clusters its own columns and tells the index of its aligned rows.
+
+    Args:
+        server: the run.
+        n_clusters: K.
+        within_label: whether the label's owner clusters within its classes.
+        tell_rows: whether indices are told at all.
+        epsilon: above 0, by randomised response.
+    """
     requests = {
-        client: m.Cluster("K", list(server.held[client]), n_clusters, within_label, True, epsilon)
+        client: m.Cluster(
+            "K", list(server.held[client]), n_clusters, within_label, tell_rows, epsilon
+        )
         for client in server.clients
     }
     return server.call(PHASE, "cluster", requests, m.Clustered)

@@ -66,7 +66,9 @@ class Em:
         common = common_rows(server)
         if not common.size:
             raise FederationError("the rule 'em' needs rows that every client holds; use 'product'")
-        clustered = cluster_everywhere(server, self.n_clusters, not self.label_private)
+        clustered = cluster_everywhere(
+            server, self.n_clusters, not self.label_private, tell_rows=False
+        )
         sizes = {c: clustered[c].rows.size for c in server.clients}
         found = fit_clusters(server, take, sizes, {}, label_private=self.label_private)
         log_probs = []

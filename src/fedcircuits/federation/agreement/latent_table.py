@@ -95,7 +95,9 @@ class LatentTable:
                 f"epsilon must be positive, found {self.epsilon} (mechanism {self.mechanism!r})"
             )
         epsilon = float(self.epsilon or 0.0) if randomised else 0.0
-        clustered = cluster_everywhere(server, self.n_clusters, not self.label_private, epsilon)
+        clustered = cluster_everywhere(
+            server, self.n_clusters, not self.label_private, epsilon=epsilon
+        )
         sizes = [clustered[c].rows.size for c in server.clients]
         rng = named_rng(server.seed, "latent-table")
         indices = aligned_indices(server, clustered)

@@ -48,9 +48,9 @@ def flow_ratio(flow: Tensor, out: Tensor) -> Tensor:
 
 def _products(values: Tensor, children: Tensor, arity: int) -> Tensor:
     """Log-products of the children, element-wise: (partitions, batch, K)."""
-    total = values[children[:, 0]]
+    total = values.index_select(0, children[:, 0])
     for position in range(1, arity):
-        total = total + values[children[:, position]]
+        total += values.index_select(0, children[:, position])
     return total
 
 
@@ -61,7 +61,7 @@ def _cp_scaled(
     logs = _products(values, children, arity)
     logs = logs.view(-1, n_splits, *logs.shape[1:])  # (R, P, B, K)
     top = finite_max(logs, (1, 3))  # (R, 1, B, 1)
-    return torch.exp(logs - top), top
+    return (logs - top).exp_(), top
 
 
 def cp_forward(values: Tensor, weights: Tensor, children: Tensor, group: Group) -> Tensor:
@@ -78,8 +78,9 @@ def cp_forward(values: Tensor, weights: Tensor, children: Tensor, group: Group) 
     """
     scaled, top = _cp_scaled(values, children, group.n_splits, group.arity)
     parts = torch.bmm(scaled.flatten(0, 1), weights.transpose(1, 2))  # (P, B, O)
-    out = parts.view(*scaled.shape[:3], -1).sum(dim=1)  # (R, B, O)
-    return torch.log(out) + top.squeeze(1)
+    if group.n_splits > 1:
+        parts = parts.view(*scaled.shape[:3], -1).sum(dim=1)  # (R, B, O)
+    return torch.log(parts) + top.squeeze(1)
 
 
 def cp_flows(

@@ -66,10 +66,14 @@ class Rows:
 
         The rows that do not fill a last batch sit this epoch out; another order comes next time.
         """
+        for chosen in self.batches(batch, seed):
+            yield self.take(chosen, device)
+
+    def batches(self, batch: int, seed: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
+        """The rows of each batch of an `epoch`, (batch,), sorted: a memory map is read forwards."""
         order = np.random.default_rng(seed).permutation(len(self))
         for start in range(0, len(order) - batch + 1, batch):
-            # Sorted within the batch: a memory map is then read forwards.
-            yield self.take(np.sort(order[start : start + batch]), device)
+            yield np.sort(order[start : start + batch])
 
     def in_order(self, batch: int, device: torch.device) -> Iterator[Batch]:
         """All rows once in their own order; the last batch may be short."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -21,13 +21,11 @@ from .ascent import ascend_
 from .checkpoint import State, load_state, save_state
 from .em import EMSettings, Masses, m_step_
 from .flows import Counts, expected_counts
-from .forward import class_mixture, log_likelihood
+from .forward import log_likelihood
 from .network import Network, Parameters, normalise_
 from .placement import placed
 from .rows import Batch, Rows
-
-if TYPE_CHECKING:
-    from .kernels.engine import Engine
+from .staging import Staging
 
 Method = Literal["em", "adam"]
 
@@ -252,13 +250,15 @@ class _Fused:
             return engine.step(x, observed, labels, settings)
 
         self._step = Captured(step, (example.x, example.observed, example.labels))
+        self._staging = Staging()
 
     def epoch(self, state: State, rows: Rows, seed: int) -> tuple[float, int]:
         schedule, device = self._schedule, state.params.device
         per_epoch = max(1, len(rows) // self._batch)
         total = torch.zeros((), dtype=torch.float64, device=device)
         n_rows = 0
-        for number, part in enumerate(rows.epoch(self._batch, (seed, state.epoch), device)):
+        order = rows.batches(self._batch, (seed, state.epoch))
+        for number, part in enumerate(self._staging.batches(rows, order)):
             step = schedule.step_at((state.epoch + number / per_epoch) / schedule.epochs)
             if schedule.by_mass:
                 state.masses.steps += 1
@@ -295,36 +295,12 @@ def evaluate(
     if not len(rows):
         return np.zeros(0)
     params = placed(params)
-    device = params.device
-    fast = kernels.available(device) and params.weights.dtype == torch.float32
-    likelihood = _KernelLikelihood(network, params) if fast and network.layer == "cp" else None
     found = []
     try:
-        for part in rows.in_order(min(batch, len(rows)), device):
-            if likelihood is not None:
-                each = likelihood(part)
-            else:
-                each = log_likelihood(network, params, part.x, part.observed, part.labels)
+        # Products in plain float32: cuBLAS is far faster at them than the kernels would be.
+        for part in rows.in_order(min(batch, len(rows)), params.device):
+            each = log_likelihood(network, params, part.x, part.observed, part.labels)
             found.append(each.double().cpu())
     except torch.OutOfMemoryError as error:
         raise out_of_memory(network, batch, error) from error
     return torch.cat(found).numpy()
-
-
-class _KernelLikelihood:
-    """Likelihoods by the kernels in float32; buffers are kept while batches are of one size."""
-
-    def __init__(self, network: Network, params: Parameters) -> None:
-        self._network, self._params = network, params
-        self._engine: Engine | None = None
-
-    def __call__(self, part: Batch) -> Tensor:
-        from .kernels.engine import Engine
-
-        if self._engine is None or self._engine.batch != len(part.x):
-            self._engine = None  # its buffers go before the next ones come
-            self._engine = Engine(
-                self._network, self._params, len(part.x), "float32", training=False
-            )
-        root = self._engine.forward(part.x, part.observed)
-        return class_mixture(root, self._params.prior, part.labels)

@@ -59,7 +59,7 @@ class FitOptions:
             AUC gains enough (see `choose_head.py`).
         n_tilt_steps: L-BFGS steps of the first fit of the tilt.
         n_prior_rounds: Rounds of the prior's update.
-        prior_scale: What the strengths of the tilt's prior are multiplied by once they are chosen.
+        prior_scale: What the strengths of the tilt's prior are multiplied by in a last round.
     """
 
     n_states: int | None = None

@@ -55,7 +55,8 @@ class Hclt:
             one: its model is to stay an ordinary circuit.
         validation_share: share of the rows held out for the stop of EM, and two and a half times
             as many for choices about the label (from 500 on); all are learned from in the end.
-        prior_scale: what the strengths of the tilt's prior are multiplied by once they are chosen.
+        prior_scale: what the strengths of the tilt's prior are multiplied by in the end, unless
+            that is worse on validation rows by more than one standard error.
         progress: called with the fraction done and a few words.
     """
 
@@ -90,8 +91,9 @@ class Hclt:
         """The learner for one of several clients whose models of other rows will be averaged.
 
         Averaging takes care of variance, not of bias: each model should be smoothed as if it had
-        seen all rows, so its prior is weaker than its own rows ask for. The factor does not depend
-        on how many clients there are, so that a client's model stays as it is when another leaves.
+        seen all rows, so its prior is weaker than its own rows ask for, unless these clearly speak
+        against it. The factor does not depend on how many clients there are, so that a client's
+        model stays as it is when another leaves.
         """
         return replace(self, prior_scale=MIXED_PRIOR * self.prior_scale)
 

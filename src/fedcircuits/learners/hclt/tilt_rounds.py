@@ -100,7 +100,6 @@ def fit_label(
     base = untilted(round_tree, n_classes)
     folds = make_folds(base, train, held, rng)
     prior, tables, rounds = choose_prior(base, folds, layout, options, tell)
-    prior = prior.scaled(options.prior_scale)
     report: dict[str, object] = {"prior_rounds": rounds}
 
     n_rounds = 0
@@ -211,13 +210,16 @@ def choose_prior(
 
     First the strengths of the fine tables move, then those of the coarse ones too. The last round
     is kept unless an earlier one is better on held-out rows by more than one paired standard error:
-    with few rows the update can switch columns off that matter.
+    with few rows the update can switch columns off that matter. Where a weaker prior is asked for,
+    it has one more round at the end and stays by the same rule.
 
     Returns:
         The prior, the fitted tables (c, fine, coarse, root logits) and a report per round.
     """
     prior = constant_prior(base.trees[0].n_columns)
     kinds = ["start"] + ["fine"] * options.n_prior_rounds + ["both"] * options.n_prior_rounds
+    if options.prior_scale != 1.0:
+        kinds.append("scaled")
     tried: list[tuple[TiltPrior, Tables, FloatArray]] = []
     report: list[dict[str, float | str]] = []
     for number, kind in enumerate(kinds):
@@ -238,7 +240,9 @@ def choose_prior(
         tried.append((prior, tables, np.concatenate(losses) if losses else np.zeros(0)))
         if weight > 0:
             report.append({"kind": kind, "cross_entropy": entropy / weight, "nll": nll / weight})
-        if number + 1 < len(kinds):
+        if kinds[number + 1 : number + 2] == ["scaled"]:
+            prior = prior.scaled(options.prior_scale)
+        elif number + 1 < len(kinds):
             fresh = updated_prior(
                 tables[1], tables[2], curvature(main, folds[0].rows), prior, layout
             )
@@ -284,9 +288,9 @@ def try_class_transitions(
 
     The first `n_unseen` of the held rows are those that the model's tree has not seen.
     A round counts only if the objective on the held rows falls by more than one standard error
-    (two where those rows are few) and by 5e-4 nats a row. AUC does not decide: its error on the
-    held rows is several times the gain that is looked for. The likelihood's part is judged on rows
-    that the given model's tree has not seen, the label's on all.
+    (two where those rows are few) and by 5e-4 nats a row. AUC does not decide: its error on some
+    thousand rows is as large as the gain that is looked for. The likelihood's part is judged on
+    rows that the given model's tree has not seen, the label's on all.
 
     Returns:
         The model of the best round on the held rows, its round (0: the one given) and a report.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-IEEE, TF32, BF16 = 0, 1, 2
 # Values below this share of a region's largest count as this: ratios stay finite.
 SMALLEST = tl.constexpr(1e-30)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from .. import inner
 from ..network import Network, Parameters
 from . import cp
-from .plan import Level, Plan, power_of_two, slots_by_region
+from .plan import BF16, Level, Plan, power_of_two, slots_by_region
 from .rates import Rates
 
 # Multiprocessors of the devices this is tuned for: fewer programs than that leave some idle.
@@ -47,7 +47,7 @@ class CpPass:
         self._flow = plan.floats(len(numbers), batch, width)
         self._sums = plan.floats(layout.n_regions, plan.n_tiles, width)
         # The products that read ratios take them in bf16 anyway, if that is the precision.
-        kind = torch.bfloat16 if plan.precision == cp.BF16 else torch.float32
+        kind = torch.bfloat16 if plan.precision == BF16 else torch.float32
         self._ratio = plan.floats(plan.n_inner, batch, width, kind=kind)
 
     # upward ---------------------------------------------------------------------------------

@@ -16,14 +16,13 @@ from ..em import EMSettings, Masses
 from ..flows import class_flow
 from ..forward import class_mixture, root_group
 from ..network import Network, Parameters
-from . import cp
 from .cp_pass import CpPass
 from .leaf_pass import LeafPass
-from .plan import Plan, Tuning
+from .plan import BF16, IEEE, TF32, Plan, Tuning
 from .rates import Rates
 from .tucker_pass import TuckerPass
 
-PRECISIONS = {"float32": cp.IEEE, "tf32": cp.TF32, "bf16": cp.BF16}
+PRECISIONS = {"float32": IEEE, "tf32": TF32, "bf16": BF16}
 
 
 class Engine:

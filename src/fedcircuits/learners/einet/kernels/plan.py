@@ -11,13 +11,17 @@ from torch import Tensor
 
 from ..layout import Layout
 
+# Inputs of matrix products: float32, tf32, or bf16; sums are always float32.
+IEEE, TF32, BF16 = 0, 1, 2
+WIDE_TF32 = 256
+
 
 @dataclass(frozen=True)
 class Tuning:
     """Launch shapes; the defaults are the fastest of those tried on an H200.
 
     Attributes:
-        rows: Rows of a tile, at most.
+        rows: Rows of a tile, at most; None chooses by precision and width.
         wide: Columns of a CP tile, at most.
         forward: Warps and pipeline stages of the upward kernels.
         products: The same for the flows of products.
@@ -28,7 +32,7 @@ class Tuning:
         leaf: Rows, columns and warps of the categorical update.
     """
 
-    rows: int = 64
+    rows: int | None = None
     wide: int = 64
     forward: tuple[int, int] = (4, 3)
     products: tuple[int, int] = (4, 3)
@@ -37,7 +41,6 @@ class Tuning:
     update_rows: int = 256
     fill: int = 264
     leaf: tuple[int, int, int] = (64, 64, 8)
-    variant: int = 1
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,9 @@ class Plan:
         self.slot_start, self.slot_region = self.ints(starts), self.ints(layout.slot_region)
         self.slot_variable = self.ints(layout.slot_variable)
         self.block = power_of_two(width, 16, tuning.wide)
-        self.rows = power_of_two(batch, 16, tuning.rows)
+        # Wide CP tiles in tf32 need so many registers that half the rows are faster.
+        most = tuning.rows or (32 if precision == TF32 and width >= WIDE_TF32 else 64)
+        self.rows = power_of_two(batch, 16, most)
         self.n_tiles = -(-batch // self.rows)
         splits = np.diff(first)[layout.n_leaves :]
         self.n_splits = torch.as_tensor(splits, dtype=torch.float32, device=device).unsqueeze(1)

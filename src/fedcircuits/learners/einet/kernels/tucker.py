@@ -162,7 +162,7 @@ def tucker_product_flow_kernel(
 def tucker_update_kernel(
     E, M, W, low, G, keep, gain, extra, children, owner, B, n_leaves,
     K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, BI: tl.constexpr,
-    PRECISION: tl.constexpr, ONE_TILE: tl.constexpr, LOW: tl.constexpr, VARIANT: tl.constexpr,
+    PRECISION: tl.constexpr, ONE_TILE: tl.constexpr, LOW: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Edge flows of BI slices of a partition's weights over the whole batch, and their update.
 
@@ -191,7 +191,7 @@ def tucker_update_kernel(
         )
         g = g * scale[:, None]  # (rows, outputs)
         r = tl.load(E + right * B * K + rows[None, :] * K + js[:, None], mask=by_row, other=0.0)
-    for number in tl.range(0, BI, num_stages=VARIANT):
+    for number in tl.range(0, BI, num_stages=STAGES):
         i = tl.program_id(0) * BI + number
         edge = tl.zeros((BK, BK), dtype=tl.float32)  # (j, outputs)
         if ONE_TILE:
@@ -221,91 +221,3 @@ def tucker_update_kernel(
         tl.store(W + place, w, mask=valid)
         if LOW:
             tl.store(low + place, w.to(tl.bfloat16), mask=valid)
-
-
-@triton.jit(do_not_specialize=["n_leaves"])
-def tucker_update_flat_kernel(
-    E, M, W, low, G, keep, gain, extra, children, owner, B, n_leaves,
-    K: tl.constexpr, BB: tl.constexpr, BK: tl.constexpr, BM: tl.constexpr, TILES: tl.constexpr,
-    PRECISION: tl.constexpr, ONE_TILE: tl.constexpr, LOW: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Edge flows of some of a partition's weights over the whole batch, and their update.
-
-    A tile is BM // K left indices with all their right ones, contiguous in memory, times all
-    outputs; a program takes TILES of them. If LOW, a bf16 copy of the new weights goes to `low`,
-    for the other two kernels to read.
-    """
-    p = tl.program_id(1).to(tl.int64)
-    outs = tl.arange(0, BK)
-    pairs = tl.arange(0, BM)
-    per_tile: tl.constexpr = BM // K
-    side = pairs // K  # which of the tile's left indices
-    js = pairs % K
-    real = pairs < per_tile * K
-    region = tl.load(owner + p).to(tl.int64)
-    left = tl.load(children + 2 * p).to(tl.int64) * B * K
-    right = tl.load(children + 2 * p + 1).to(tl.int64) * B * K
-    node = (region - n_leaves) * K + outs
-    a = tl.load(keep + node, mask=outs < K, other=0.0)
-    c = tl.load(gain + node, mask=outs < K, other=0.0)
-    d = tl.load(extra + node, mask=outs < K, other=0.0)
-    if ONE_TILE:
-        rows = tl.arange(0, BB)
-        g, r = _update_inputs(
-            E, M, G, left, right, region, n_leaves, rows, outs, js, real, B, K
-        )  # fmt: skip
-    for number in tl.range(0, TILES, num_stages=STAGES):
-        i = (tl.program_id(0) * TILES + number) * per_tile
-        valid = (real & (i + side < K))[:, None] & (outs < K)[None, :]
-        place = p * K * K * K + outs[None, :] * (K * K) + i * K + pairs[:, None]
-        w = tl.load(W + place, mask=valid, other=0.0)
-        edge = tl.zeros((BM, BK), dtype=tl.float32)
-        if ONE_TILE:
-            factor = _columns(E, left, rows, side, i, B, K, per_tile, BM, BB)
-            edge = matmul(r * factor, g, edge, PRECISION)
-        else:
-            for b0 in range(0, B, BB):
-                now = b0 + tl.arange(0, BB)
-                g, r = _update_inputs(
-                    E, M, G, left, right, region, n_leaves, now, outs, js, real, B, K
-                )  # fmt: skip
-                factor = _columns(E, left, now, side, i, B, K, per_tile, BM, BB)
-                edge = matmul(r * factor, g, edge, PRECISION)
-        w = w * (a[None, :] + c[None, :] * edge) + d[None, :]
-        tl.store(W + place, w, mask=valid)
-        if LOW:
-            tl.store(low + place, w.to(tl.bfloat16), mask=valid)
-
-
-@triton.jit
-def _update_inputs(E, M, G, left, right, region, n_leaves, rows, outs, js, real, B, K: tl.constexpr):
-    """Ratios in the products' scale (rows, outputs), and right values of the pairs (pairs, rows)."""
-    here = rows < B
-    own = tl.load(M + region * B + rows, mask=here, other=float("-inf"))
-    both = tl.load(M + left // K + rows, mask=here, other=0.0)
-    both += tl.load(M + right // K + rows, mask=here, other=0.0)
-    possible = own > float("-inf")
-    scale = tl.where(possible, tl.exp(both - tl.where(possible, own, 0.0)), 0.0)
-    g = tl.load(
-        G + (region - n_leaves) * B * K + rows[:, None] * K + outs[None, :],
-        mask=here[:, None] & (outs < K)[None, :],
-        other=0.0,
-    )
-    r = tl.load(
-        E + right + rows[None, :] * K + js[:, None], mask=here[None, :] & real[:, None], other=0.0
-    )
-    return g * scale[:, None], r
-
-
-@triton.jit
-def _columns(
-    E, left, rows, side, i, B, K: tl.constexpr, COUNT: tl.constexpr, BM: tl.constexpr,
-    BB: tl.constexpr,
-):  # fmt: skip
-    """Left values of the pairs of a tile, (pairs, rows)."""
-    found = tl.zeros((BM, BB), dtype=tl.float32)
-    for number in tl.static_range(COUNT):
-        legal = (rows < B) & (i + number < K)
-        column = tl.load(E + left + rows * K + i + number, mask=legal, other=0.0)
-        found = tl.where((side == number)[:, None], column[None, :], found)
-    return found

@@ -11,7 +11,7 @@ from torch import Tensor
 from .. import inner
 from ..network import Network, Parameters
 from . import cp, tucker
-from .plan import Level, Plan, power_of_two, slots_by_region
+from .plan import BF16, Level, Plan, power_of_two, slots_by_region
 from .rates import Rates
 
 
@@ -41,7 +41,7 @@ class TuckerPass:
         self.values = plan.floats(layout.n_regions + 1, batch, width)  # exp(value - maximum)
         self._top = plan.floats(layout.n_regions + 1, batch)
         self._parts = plan.floats(max(sizes, default=0), batch, width)
-        self._low = params.weights.bfloat16() if plan.precision == cp.BF16 else None
+        self._low = params.weights.bfloat16() if plan.precision == BF16 else None
         if not training:
             return
         # Slots of flows: left children by partition, right ones by level, then the root's.
@@ -148,26 +148,16 @@ class TuckerPass:
 
     def _update(self, coefficients: tuple[Tensor, Tensor, Tensor]) -> None:
         plan, width = self._plan, self._plan.width
-        warps, stages = plan.tuning.update or (8, 2)
-        rows = power_of_two(plan.batch, 16, plan.tuning.update_rows)
-        if plan.tuning.variant >= 10:
-            pairs = max(64 * (plan.tuning.variant // 10), power_of_two(width, 16, 256))
-            tiles = plan.tuning.slices
-            groups = -(-width // (pairs // width))
-            tucker.tucker_update_flat_kernel[(-(-groups // tiles), plan.layout.n_partitions)](
-                self.values, self._top, self._params.weights, self._read_weights, self._ratio,
-                *coefficients, plan.children, plan.owner, plan.batch, plan.layout.n_leaves, width,
-                rows, self._wide, pairs, tiles, plan.precision, rows >= plan.batch,
-                self._low is not None, plan.tuning.variant % 10, num_warps=warps,
-                num_stages=stages,
-            )  # fmt: skip
-            return
+        # A small batch leaves little to compute between weights: more programs hide more of the
+        # wait for them than a pipeline does.
+        warps, stages = plan.tuning.update or ((4, 1) if plan.batch <= 64 else (8, 3))
         slices = min(plan.tuning.slices, width)
+        rows = power_of_two(plan.batch, 16, plan.tuning.update_rows)
         tucker.tucker_update_kernel[(-(-width // slices), plan.layout.n_partitions)](
             self.values, self._top, self._params.weights, self._read_weights, self._ratio,
             *coefficients, plan.children, plan.owner, plan.batch, plan.layout.n_leaves, width,
             rows, self._wide, slices, plan.precision, rows >= plan.batch, self._low is not None,
-            plan.tuning.variant, num_warps=warps, num_stages=stages,
+            stages, num_warps=warps, num_stages=2,
         )  # fmt: skip
 
     def leaf_flows(self) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from .base import Family, Params, Stats, pick_rows, uniform
 
+# Probabilities that one pass of the update moves on a CPU.
+CHUNK_ELEMENTS = 100_000
+
 
 @dataclass(frozen=True)
 class Categorical(Family):
@@ -96,14 +99,24 @@ class Categorical(Family):
     ) -> dict[str, Tensor]:
         """Counts plus the pseudo-count, normalised."""
         add = self.pseudo_count * share
-        probs, n = params["probs"], stats["n"].unsqueeze(1)
+        probs, counts, prior = params["probs"], self._smoothed(stats), params["prior"].unsqueeze(2)
+        n = stats["n"].unsqueeze(1)  # (S, 1, K)
         alive = n > 0
-        total = torch.where(alive, n, torch.ones_like(n)) + add
-        target = (self._smoothed(stats) + add * params["prior"].unsqueeze(2)) / total
-        rate = step.unsqueeze(1)
-        moved = (1 - rate) * probs + rate * target
-        moved = moved / moved.sum(1, keepdim=True)
-        return {"probs": torch.where(alive, moved, probs), "prior": params["prior"]}
+        rate = torch.where(alive, step.unsqueeze(1), torch.zeros_like(n))
+        keep, gain = 1 - rate, rate / (torch.where(alive, n, torch.ones_like(n)) + add)
+        moved = torch.empty_like(probs)
+        chunk = len(probs)
+        if probs.device.type == "cpu":  # all passes over some slots while they are in the cache
+            chunk = max(1, CHUNK_ELEMENTS // max(1, probs[0].numel()))
+        for start in range(0, len(probs), chunk):
+            here = slice(start, start + chunk)
+            part = torch.mul(probs[here], keep[here], out=moved[here])
+            part.addcmul_(counts[here], gain[here])
+            if add > 0:
+                part.addcmul_(prior[here], add * gain[here])
+            total = part.sum(1, keepdim=True)
+            part.div_(torch.where(alive[here], total, torch.ones_like(total)))
+        return {"probs": moved, "prior": params["prior"]}
 
     def gradient(self, params: Params, stats: Stats, share: float = 1.0) -> dict[str, Tensor]:
         """With respect to the logits: counts less expected counts, (S, categories, K)."""
