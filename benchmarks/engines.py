@@ -25,20 +25,22 @@ COLUMNS = (
     "split", "engine", "start-up s", "training s", "closing s", "all s", "over local s",
     "bytes", "same model", "s for a remote query",
 )  # fmt: skip
+N_FEATURES = 12
 Clients = dict[str, pd.DataFrame]
 
 
 def splits() -> dict[str, tuple[Clients, dict[str, Any], pd.DataFrame]]:
     """Clients, options of federate and rows to ask about, by name."""
     split = datasets.cancer()
-    rows, label = split.train.reset_index(drop=True), split.label
-    features = [name for name in rows.columns if name != label]
+    label = split.label
+    features = [name for name in split.train.columns if name != label][:N_FEATURES]
+    rows = split.train[[*features, label]].reset_index(drop=True)
     groups = {name: features[at::3] for at, name in enumerate(("a", "b", "c"))}
     return {
         "rows": (partition.iid(rows, 3), {"label": label}, rows),
         "columns": (
             partition.columns(rows, groups, label=label, share_label=True),
-            {"label": label, "id": partition.ID},
+            {"label": label, "id": partition.ID, "agreement": "product"},
             rows,
         ),
     }
@@ -126,8 +128,9 @@ def main() -> None:
         rows,
         "python benchmarks/engines.py",
         [
-            f"Breast cancer data, {len(asked)} training rows, default learner and rule; the remote "
-            "query is the log-density of all of them, one message to each client.",
+            f"Breast cancer data, {len(asked)} training rows of {N_FEATURES} columns, default "
+            "learner, rule `product`; the remote query is the log-density of all rows, one message "
+            "to each client.",
             "Clients of `local` work one after the other in one process, those of the others at "
             "once.",
             *dict.fromkeys(notes),

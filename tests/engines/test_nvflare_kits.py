@@ -132,3 +132,29 @@ def test_bad_federation_file_is_told(old: str, new: str, words: str, tmp_path: P
     (tmp_path / "f.toml").write_text(FILE.replace(old, new))
     with pytest.raises(FederationError, match=words):
         read_parties(tmp_path / "f.toml")
+
+
+def test_kits_of_another_coordinator_are_not_mixed_up(made: kits.Kits) -> None:
+    with pytest.raises(FederationError, match=r"for a coordinator at localhost:9000, not other:1"):
+        kits.provision(made.folder, "other", 1, ["bank"])
+
+
+def test_client_that_cannot_be_made_quotes_no_cell(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from fedcircuits.cli import silo
+
+    (tmp_path / silo.IDENTITY_KEY).write_text("0" * 64)
+    (tmp_path / "rows.csv").write_text("size\n" + "1.0\n" * 9 + "secret-cell\n")
+    site = {
+        "party": "bank",
+        "data": str(tmp_path / "rows.csv"),
+        "policy": None,
+        "id_secret": "",
+        "audit": str(tmp_path / "audit.jsonl"),
+    }
+    settings = {"learner": "hclt", "id": None, "kinds": {"size": "count"}, "missing_values": []}
+    with pytest.raises(FederationError, match="it cannot be made") as caught:
+        silo.keeper(tmp_path, site, settings)
+    assert "secret-cell" not in str(caught.value)
+    assert "secret-cell" in caplog.text

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import EngineContract, births, table
+from contracts.faults import During, model_bytes, slow_to_fit
 from fedcircuits import partition
 from fedcircuits.engines import engine_named
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
@@ -175,14 +176,6 @@ def test_client_without_a_place_is_an_error_that_says_what_there_is(running: Any
 # --- the same model after a death -----------------------------------------------------------------
 
 
-def wide(seed: int = 0, n: int = 2500) -> pd.DataFrame:
-    """Rows that take a client a second or more to fit."""
-    rng = np.random.default_rng(seed)
-    hidden = rng.integers(4, size=n)
-    X = {f"x{at}": rng.normal(hidden * (at % 3), 1.0) for at in range(8)}
-    return pd.DataFrame({**X, "y": np.where(hidden > 1, "high", "low")})
-
-
 def records(rows: pd.DataFrame) -> dict[str, bytes]:
     return {
         name: Birth(
@@ -192,33 +185,11 @@ def records(rows: pd.DataFrame) -> dict[str, bytes]:
     }
 
 
-class During:
-    """Does something once, when clients have been at a request for half a second."""
-
-    def __init__(self, verb: str, act: Callable[[], None]) -> None:
-        self.verb, self.act, self.seen = verb, act, 0
-
-    def __call__(self, part: float, words: str) -> None:
-        self.seen += part == 0.0 and words.startswith(f"{self.verb}: 0 of")
-        if self.seen == 2:
-            self.seen += 1
-            self.act()
-
-    @property
-    def done(self) -> bool:
-        return self.seen > 2
-
-
-def model_bytes(fed: Any, path: Path) -> bytes:
-    fed.save(path)
-    return path.read_bytes()
-
-
 def test_client_killed_during_fit_is_brought_back_and_the_model_is_the_same(
     running: Any, tmp_path: Path
 ) -> None:
     del running
-    rows = wide()
+    rows = slow_to_fit()
     clients = {name: rows.iloc[at::2].reset_index(drop=True) for at, name in enumerate("ab")}
     expected = model_bytes(fc.federate(clients, label="y", learner="hclt"), tmp_path / "local.fc")
     killer = During("fit", lambda: os.kill(engine.place("b").process, signal.SIGKILL))
@@ -237,7 +208,7 @@ def test_client_that_hangs_during_fit_is_dropped_by_name_and_the_rest_is_the_mod
     running: Any,
 ) -> None:
     del running
-    rows = wide()
+    rows = slow_to_fit()
     hang = During("fit", lambda: psutil.Process(engine.place("b").process).suspend())
     with engine_named("ray")(records(rows), BORN, progress=hang) as engine:
         fed = fc.federate(label="y", engine=engine, timeout=15.0)

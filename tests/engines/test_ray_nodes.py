@@ -11,20 +11,20 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import psutil
 import pytest
 
 import fedcircuits as fc
 from contracts.engine import table
+from contracts.faults import During, model_bytes, slow_to_fit
 from fedcircuits.engines import engine_named
-from fedcircuits.errors import ClientError, FederationError
+from fedcircuits.errors import FederationError
 from fedcircuits.federation.birth import Birth
 from fedcircuits.member import BORN
 
@@ -108,19 +108,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
                 remove_folder(session)
 
 
-def rows_of(n: int = 2500) -> pd.DataFrame:
-    """Rows that take a client a second or more to fit."""
-    rng = np.random.default_rng(0)
-    hidden = rng.integers(4, size=n)
-    X = {f"x{at}": rng.normal(hidden * (at % 3), 1.0) for at in range(8)}
-    return pd.DataFrame({**X, "y": np.where(hidden > 1, "high", "low")})
-
-
-def model_bytes(fed: Any, path: Path) -> bytes:
-    fed.save(path)
-    return path.read_bytes()
-
-
 # --- strangers ------------------------------------------------------------------------------------
 
 
@@ -183,65 +170,40 @@ def first_byte(address: str, tls: Path) -> bytes:
 # --- members --------------------------------------------------------------------------------------
 
 
-def test_clients_land_on_both_nodes_and_where_resources_say(nodes: Nodes) -> None:
-    records = {
-        name: Birth(name, table().iloc[:20], "factorised").to_bytes() for name in ("a", "b", "c")
-    }
+def record(name: str, rows: pd.DataFrame | Path) -> bytes:
+    return Birth(name, rows, "factorised", id="customer").to_bytes()
+
+
+def test_clients_are_spread_over_the_nodes_and_the_cluster_outlives_them(nodes: Nodes) -> None:
+    records = {name: record(name, table()) for name in "abc"}
     with engine_named("ray")(records, BORN, **nodes.options) as engine:
         assert len({engine.place(name).node for name in "abc"}) == 2
-    chosen: dict[str, Any] = {
+        clients = [psutil.Process(engine.place(name).process) for name in "abc"]
+    assert not psutil.wait_procs(clients, timeout=30)[1]
+    assert all(psutil.pid_exists(pid) for pid in nodes.raylets)
+
+
+def test_clients_run_where_resources_say_and_read_files_there(nodes: Nodes, tmp_path: Path) -> None:
+    table().to_parquet(tmp_path / "there.parquet")
+    records = {name: record(name, tmp_path / "there.parquet") for name in "abc"}
+    options: dict[str, Any] = {
+        **nodes.options,
         "resources": {"a": {"one": 1}, "b": {"two": 1}, "c": {"two": 1}},
         "num_gpus": {"b": 0.5, "c": 0.5},
     }
-    with engine_named("ray")(records, BORN, **nodes.options, **chosen) as engine:
+    with engine_named("ray")(records, BORN, **options) as engine:
         a, b, c = (engine.place(name) for name in "abc")
         assert a.node != b.node == c.node
         assert (a.gpus, b.gpus, c.gpus) == ((), ("0",), ("0",))  # two share one
         assert len({a.process, b.process, c.process}) == 3
-
-
-def test_existing_cluster_outlives_the_engine(nodes: Nodes) -> None:
-    records = {"a": Birth("a", table().iloc[:20], "factorised").to_bytes()}
-    for _ in range(2):
-        with engine_named("ray")(records, BORN, **nodes.options) as engine:
-            client = psutil.Process(engine.place("a").process)
-        client.wait(timeout=30)
-    assert all(psutil.pid_exists(pid) for pid in nodes.raylets)
-
-
-def test_file_on_the_node_is_read_there(nodes: Nodes, tmp_path: Path) -> None:
-    table().to_parquet(tmp_path / "there.parquet")
-    options = {**nodes.options, "resources": {"a": {"two": 1}}}
-    fed = fc.federate(
-        {"a": tmp_path / "there.parquet"},
-        id="customer",
-        learner="factorised",
-        engine="ray",
-        engine_options=options,
-    )
-    assert fed.n_rows == {"a": 120}
-    with pytest.raises(ClientError, match=r"client 'a'.*no such file"):
-        fc.federate({"a": tmp_path / "nowhere.csv"}, engine="ray", engine_options=options)
-
-
-class During:
-    """Does something once, when clients have been at a request for half a second."""
-
-    def __init__(self, verb: str, act: Callable[[], None]) -> None:
-        self.verb, self.act, self.seen = verb, act, 0
-
-    def __call__(self, part: float, words: str) -> None:
-        self.seen += part == 0.0 and words.startswith(f"{self.verb}: 0 of")
-        if self.seen == 2:
-            self.seen += 1
-            self.act()
+        assert fc.federate(engine=engine).n_rows == {"a": 120, "b": 120, "c": 120}
 
 
 def test_node_killed_during_fit_is_survived_and_the_model_is_the_same(
     nodes: Nodes, tmp_path: Path
 ) -> None:
     """The last test of the module: it leaves one node."""
-    rows = rows_of()
+    rows = slow_to_fit()
     clients = {name: rows.iloc[at::3].reset_index(drop=True) for at, name in enumerate("abc")}
     expected = model_bytes(fc.federate(clients, label="y", learner="hclt"), tmp_path / "local.fc")
     records = {
@@ -253,7 +215,7 @@ def test_node_killed_during_fit_is_survived_and_the_model_is_the_same(
         before = {name: engine.place(name) for name in "abc"}
         assert len({place.node for place in before.values()}) == 2
         fed = fc.federate(label="y", engine=engine)
-        assert kill.seen > 2
+        assert kill.done
         after = {name: engine.place(name) for name in "abc"}
         assert len({place.node for place in after.values()}) == 1
         moved = {name for name in "abc" if before[name].node != after[name].node}

@@ -52,6 +52,56 @@ def test_rows_with_an_impossible_class_are_left_out(rng: np.random.Generator) ->
     assert np.isfinite(found.weights).all()
 
 
+def conflicting(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 2, 2) evidence of two clients, which say little alone and much where they agree."""
+    f = rng.normal(0.0, 1.0, (n, 2))  # log-odds
+    logit = 0.3 * f.sum(axis=1) + 1.2 * f[:, 0] * f[:, 1]
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-logit))).astype(int)
+    return np.stack([-f / 2, f / 2], axis=2), y
+
+
+def test_evidence_that_depends_on_anothers_is_weighed_in_pairs(rng: np.random.Generator) -> None:
+    log_probs, y = conflicting(6000, rng)
+    found = fit_calibration(log_probs, y, np.log([0.5, 0.5]))
+    assert found is not None
+    assert found.weights.size >= 2 + 1 * 2
+    # e = +-f / 2 for the two classes, so the pair's coefficients differ by 4 x 1.2.
+    assert found.weights[3] - found.weights[2] == pytest.approx(4.8, abs=0.6)
+
+
+def test_pairs_are_not_taken_where_they_say_nothing_new(rng: np.random.Generator) -> None:
+    """Rows of one halved weight: held-out loss may pick a pair by chance, but then a tiny one."""
+    log_probs, y = evidence(20_000, 2, rng)
+    found = fit_calibration(log_probs, y, np.log([0.5, 0.5]))
+    assert found is not None
+    assert np.abs(found.weights[2:]).max(initial=0.0) < 0.1
+
+
+def test_products_vanish_for_a_client_whose_cells_are_missing(rng: np.random.Generator) -> None:
+    log_probs, y = conflicting(2000, rng)
+    found = fit_calibration(log_probs, y, np.log([0.5, 0.5]))
+    assert found is not None
+    silent = log_probs.copy()
+    silent[:, 1] = 0.0  # log of a sum over everything
+    alone = Calibration(np.array([found.weights[0], 0.0]), found.bias, 0.0)
+    squares = found.weights[4:6]  # of the first client, where squares were taken
+    expected = alone.log_posterior(silent) if not squares.any() else None
+    if expected is None:
+        kept = np.concatenate([alone.weights, np.zeros(2), squares, np.zeros(2)])
+        expected = Calibration(kept, found.bias, 0.0).log_posterior(silent)
+    np.testing.assert_allclose(found.log_posterior(silent), expected, atol=1e-12)
+
+
+def test_a_constant_over_classes_changes_nothing(rng: np.random.Generator) -> None:
+    """log p(x_S | y) + k(x_S) says the same of y."""
+    log_probs, _ = conflicting(50, rng)
+    found = Calibration(rng.normal(size=2 + 2 + 4), np.log([0.4, 0.6]), 0.0)
+    shifted = log_probs + rng.normal(size=(50, 2, 1))
+    np.testing.assert_allclose(
+        found.log_posterior(shifted), found.log_posterior(log_probs), atol=1e-10
+    )
+
+
 def test_posterior_sums_to_one(rng: np.random.Generator) -> None:
     log_probs, _ = evidence(50, 3, rng)
     found = Calibration(np.array([0.3, 0.4, 0.2]), np.log([0.2, 0.8]), 0.1)
@@ -145,6 +195,13 @@ def skewed_clients(shares: list[float], n: int = 1500, seed: int = 0) -> dict[st
         text = pd.DataFrame(frame).astype(str)
         frames[f"c{at}"] = text.assign(y=np.where(y, "yes", "no"))
     return frames
+
+
+def test_a_rare_class_that_few_clients_have_is_skew_too() -> None:
+    """Shares of 0 to 8 % are close to each other, but the class lies at one client."""
+    fed = fc.federate(skewed_clients([0.005, 0.005, 0.08], 3000), label="y", learner=LEARNER)
+    assert fed.ingredients is not None
+    assert fed.ingredients.calibration is not None
 
 
 def test_posteriors_are_rebased_under_label_skew_only() -> None:

@@ -60,7 +60,7 @@ def test_disjoint_columns_without_an_id_are_refused() -> None:
 def test_an_id_that_one_client_lacks_names_it() -> None:
     clients = split("vertical")
     clients["c"] = clients["c"].drop(columns=ID)
-    with pytest.raises(ClientError, match="client 'c' has no id column"):
+    with pytest.raises(ClientError, match="client 'c': has no id column"):
         federate(clients)
 
 

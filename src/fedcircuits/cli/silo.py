@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedcircuits.member import client_of, learner_maker
 from fedcircuits.schema import read
 from fedcircuits.tables import as_table
 
+log = logging.getLogger(__name__)
 CLIENT = "fedcircuits.cli.silo:keeper"
 IDENTITY_KEY = "identity.key"  # what mixes into the name that a site gives its data
 
@@ -99,6 +101,16 @@ def keeper(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -
     kinds, missing = dict(settings["kinds"]), tuple(settings["missing_values"])
 
     def make() -> Guarded:
+        try:
+            return made()
+        except Exception as error:
+            if policy.errors == "told":
+                raise
+            log.exception("the client of this silo cannot be made")  # the text may quote a cell
+            kind = type(error).__name__
+            raise FederationError(f"it cannot be made ({kind}); its own log says why") from None
+
+    def made() -> Guarded:
         frame = policy.apply(
             read(as_table(party, data)), id=id, client=party, kinds=kinds, missing_values=missing
         )

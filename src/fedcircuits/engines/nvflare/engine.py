@@ -15,10 +15,11 @@ from typing import Any, Self
 
 from fedcircuits.engines.nvflare.channel import RELAY, Link
 from fedcircuits.engines.nvflare.coordinator import AWAY, HAS_JOB, NO_JOB, Coordinator
+from fedcircuits.engines.nvflare.flare import named
 from fedcircuits.engines.nvflare.kits import Kits, provision, write_json
 from fedcircuits.engines.nvflare.site_file import BIRTH_FILE, SITE_FILE
 from fedcircuits.engines.nvflare.sites import Process
-from fedcircuits.engines.replay import Answers, Keeper, Replay
+from fedcircuits.engines.replay import Keeper, Replay
 from fedcircuits.errors import ClientError, FederationError
 
 LOOK = 10.0  # seconds of waiting for an answer after which the server is asked about its sites
@@ -31,8 +32,8 @@ class Parties:
     Args:
         kits: folder of the kits; the coordinator's is used.
         settings: what each party is told about the run (see `cli.silo`), by name.
-        answers: folder where replies are kept, None to keep none.
         start_timeout: seconds for the parties to be there and the job to start.
+        sites: NVFlare's name of each party, where it is another.
     """
 
     def __init__(
@@ -40,7 +41,6 @@ class Parties:
         kits: Kits,
         settings: Mapping[str, Mapping[str, Any]],
         *,
-        answers: Path | None = None,
         start_timeout: float = 120.0,
         sites: Mapping[str, str] | None = None,
     ) -> None:
@@ -52,7 +52,7 @@ class Parties:
         self._lost: set[str] = set()  # clients whose last answer was none
         self._states: dict[str, str] = {}  # what their sites did when last looked at
         self._asked_at = 0.0
-        self.replay = Replay(None if answers is None else Answers(answers))
+        self.replay = Replay()
         self._link = Link(self._folder / "link")
         self._coordinator: Coordinator | None = None
         # Also runs when the engine is forgotten or Python ends.
@@ -204,12 +204,12 @@ class NvflareEngine(Parties):
         deadline = time.monotonic() + self._start_timeout
         while self._link.is_up:  # else it is started with all the others
             self._look()
-            self._check_sites()
             if self._states[client] == NO_JOB:
                 self._lost.add(client)
                 return
-            if time.monotonic() > deadline:
-                raise ClientError(client, f"its site is not back after {self._start_timeout} s")
+            if self._processes[client].ended or time.monotonic() > deadline:
+                said = self._processes[client].last_words()
+                raise ClientError(client, f"its site does not come back; it said: {said}")
             time.sleep(0.5)
 
     def process_id(self, client: str) -> int:
@@ -230,8 +230,6 @@ class NvflareEngine(Parties):
 
 def born_here(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -> Keeper:
     """The client in a birth record that lies in the site's own folder."""
-    from fedcircuits.engines.nvflare.flare import named
-
     del settings
     birth = (folder / BIRTH_FILE).read_bytes()
     return Keeper(lambda: named(site["make"])(birth), hashlib.sha256(birth).hexdigest())

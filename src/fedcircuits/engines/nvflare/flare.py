@@ -33,7 +33,6 @@ try:
 except ImportError:
     raise MissingExtraError("engine='nvflare'", "nvflare") from None
 
-PACKAGE = __name__.rpartition(".")[0]
 TASK, END, PARCEL = "parcel", "end", "parcel"
 LONGEST = 24 * 3600.0  # seconds a task may take where nobody said otherwise
 ALONE = 60.0  # seconds without a connection to the server after which a site's part ends

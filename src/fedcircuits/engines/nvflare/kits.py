@@ -85,6 +85,14 @@ def provision(folder: Path, host: str, port: int, parties: Sequence[str]) -> Kit
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = folder / COORDINATOR / "authority"
     first = not authority.exists()
+    if not first:
+        told = json.loads((kits.admin / "startup" / "fed_admin.json").read_text(encoding="utf-8"))
+        there = f"{told['admin']['host']}:{told['admin']['port']}"
+        if there != f"{host}:{port}":
+            raise FederationError(
+                f"the kits in {folder} are for a coordinator at {there}, not {host}:{port}: say so "
+                "in the federation file, or make new kits for all in another folder"
+            )
     authority.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = make_kits(authority, host, port, list(parties), ADMIN)
     if first:

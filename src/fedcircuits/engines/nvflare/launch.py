@@ -31,7 +31,7 @@ def run(kit: Path, name: str) -> None:
     try:
         runpy.run_module(f"nvflare.private.fed.app.{role}.{role}_train", run_name="__main__")
     finally:
-        end_family(os.getpid())
+        _end(1)  # it does not end by itself unless something is wrong
 
 
 def main() -> None:
@@ -44,21 +44,26 @@ def main() -> None:
 def _end_with_input() -> None:
     while os.read(0, 2**12):
         pass
-    end_family(os.getpid())
+    _end(0)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
     del number, frame
-    end_family(os.getpid())
+    _end(0)
 
 
-def end_family(pid: int) -> None:
-    """Kill a process and all it started; a job's process has a group of its own."""
+def _end(code: int) -> None:
+    """End this process at once, and what it has started."""
+    end_children(os.getpid())
+    os._exit(code)
+
+
+def end_children(pid: int) -> None:
+    """Kill all that a process has started; a job's process has a group of its own."""
     import psutil  # type: ignore[import-untyped]
 
     with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        for one in (*process.children(recursive=True), process):
+        for one in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
 

@@ -60,5 +60,6 @@ class Process:
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:  # it was stopped, say
-            launch.end_family(self.pid)
+            launch.end_children(self.pid)
+            self._process.kill()
             self._process.wait()

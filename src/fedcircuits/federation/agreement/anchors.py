@@ -155,7 +155,7 @@ class Anchors:
             mine = strata == stratum
             if not mine.any():
                 continue
-            k = min(int(k), len(np.unique(points[mine, 1:], axis=0)))
+            k = min(int(k), len(np.unique(points[mine, 1:].round(9), axis=0)))
             means = KMeans(k, n_init=4, random_state=int(rng.integers(2**31)))
             means.fit(points[mine, 1:], sample_weight=rows[mine])
             found.append(np.column_stack([np.full(k, stratum), means.cluster_centers_]))

@@ -1,0 +1,35 @@
+"""Rules whose clients compute more than fits give the same model in processes, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fedcircuits as fc
+from contracts.rule import both_split, columns_split_label_shared, small_table
+from fedcircuits.federation.agreement import Anchors, Coupled, Latent, LatentTable
+from fedcircuits.learners.hclt.learner import Mixture
+
+RANDOMISED = LatentTable(4, 4, epsilon=3.0, mechanism="randomised-response")
+CASES: dict[str, tuple[Any, Any]] = {
+    "coupled": (Coupled(n_groups=3), columns_split_label_shared),
+    "latent": (Latent(4, 4), columns_split_label_shared),
+    "randomised response": (RANDOMISED, columns_split_label_shared),
+    "anchors": (Anchors(3, 3, n_rounds=2), both_split),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_processes_make_the_same_model(case: str) -> None:
+    rule, clients = CASES[case]
+    test = small_table(60, seed=3).drop(columns="id")
+    here, there = (
+        fc.federate(
+            clients(), id="id", label="y", agreement=rule, engine=engine, id_secret="s",
+            learner=Mixture(n_states=3),
+        )
+        for engine in ("local", "processes")
+    )  # fmt: skip
+    assert here.log_prob(test).tolist() == there.log_prob(test).tolist()
+    assert here.ledger.totals() == there.ledger.totals()
