@@ -38,7 +38,7 @@ demo: $(VENV)/.base
 
 test: $(VENV)/.dev
 	@echo "== running all tests"
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 check: $(VENV)/.dev
 	@echo "== ruff"

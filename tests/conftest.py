@@ -19,6 +19,13 @@ settings.register_profile(
 settings.load_profile("fedcircuits")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one running engine go to one worker, so that it is started once."""
+    for item in items:
+        if item.get_closest_marker("engine") is not None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """The same random numbers in every run of a test."""
