@@ -7,6 +7,8 @@ for bit, else the row says so. Engines whose package is not installed are left o
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 
 import fedcircuits as fc
 import tables
@@ -23,7 +26,7 @@ from fedcircuits.engines import ENGINES, LATER, engine_named
 
 COLUMNS = (
     "split", "engine", "start-up s", "training s", "closing s", "all s", "over local s",
-    "bytes", "same model", "s for a remote query",
+    "CPU s", "bytes", "same model", "s for a remote query",
 )  # fmt: skip
 N_FEATURES = 12
 Clients = dict[str, pd.DataFrame]
@@ -46,6 +49,16 @@ def splits() -> dict[str, tuple[Clients, dict[str, Any], pd.DataFrame]]:
     }
 
 
+def cpu_seconds() -> float:
+    """Of this process and of all that it has started."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
 def timed(name: str, marks: dict[str, float]) -> str | Callable[..., Any]:
     """An engine that notes when it was started and when closing began."""
     if name == "local":
@@ -59,6 +72,7 @@ def timed(name: str, marks: dict[str, float]) -> str | Callable[..., Any]:
         close = engine.close
 
         def closing() -> None:
+            marks["CPU"] = cpu_seconds()
             marks["closing"] = time.perf_counter()
             close()
             marks["closing"] = time.perf_counter() - marks["closing"]
@@ -73,9 +87,10 @@ def measure(
     name: str, clients: Clients, options: dict[str, Any], rows: pd.DataFrame, folder: Path
 ) -> tuple[dict[str, Any], bytes]:
     marks = {"start": 0.0, "closing": 0.0}
-    before = time.perf_counter()
+    before, used = time.perf_counter(), cpu_seconds()
     fed = fc.federate(clients, engine=timed(name, marks), **options)
     whole = time.perf_counter() - before
+    marks.setdefault("CPU", cpu_seconds())
     fed.save(folder / "model.fc")
     remote = fc.federate(clients, engine=name, placement="remote", **options)
     try:
@@ -92,6 +107,7 @@ def measure(
         "training s": whole - marks["start"] - marks["closing"],
         "closing s": marks["closing"],
         "all s": whole,
+        "CPU s": marks["CPU"] - used,
         "bytes": fed.ledger.n_bytes,
         "s for a remote query": query,
     }
@@ -102,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engines", nargs="+", default=[*ENGINES, *LATER])
     told = parser.parse_args()
-    rows, notes = [], []
+    rows, notes = [], [f"Load of the machine before the run: {os.getloadavg()[0]:.1f}."]
     for split, (clients, options, asked) in splits().items():
         local: tuple[dict[str, Any], bytes] | None = None
         for name in dict.fromkeys(["local", *told.engines]):
@@ -131,6 +147,8 @@ def main() -> None:
             f"Breast cancer data, {len(asked)} training rows of {N_FEATURES} columns, default "
             "learner, rule `product`; the remote query is the log-density of all rows, one message "
             "to each client.",
+            "CPU seconds: of the program and of all processes that it started, before they "
+            "are closed.",
             "Clients of `local` work one after the other in one process, those of the others at "
             "once.",
             *dict.fromkeys(notes),

@@ -78,6 +78,11 @@ def federations() -> dict[str, tuple[Make, dict[str, Any]]]:
             lambda split, seed, n=n, how=how: rows_split(split, n, how, seed),
             {},
         )
+    for name, n in (("rows, 5 clients, iid, joint", 5), ("all rows at one client, joint", 1)):
+        found[name] = (
+            lambda split, seed, n=n: rows_split(split, n, "iid", seed),
+            {"agreement": "joint"},
+        )
     for n in (2, 3):
         found[f"columns, {n} clients, label shared"] = (
             lambda split, seed, n=n: columns_split(split, n, seed),

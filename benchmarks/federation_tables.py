@@ -107,6 +107,21 @@ def aims_table(runs: Runs) -> list[str]:
     return ["## Floors and aims", "", *markdown(columns, rows)]
 
 
+def joint_line(runs: Runs) -> list[str]:
+    """How far `joint` over five clients is from the same schedule on all rows in one place."""
+    apart = []
+    for data in ("adult", "credit", "cancer"):
+        cases = ("rows, 5 clients, iid, joint", "all rows at one client, joint")
+        five, one = ({r["seed"]: r["log-mass"] for r in of(runs, data, c)} for c in cases)
+        gaps = [abs(five[seed] - one[seed]) for seed in five if seed in one]
+        if gaps:
+            apart.append(f"{data} {max(gaps):.1e}")
+    if not apart:
+        return []
+    what = "Rows split, `joint`, five clients against one with all rows: log-mass apart by at most"
+    return [f"{what} {', '.join(apart)} (aim 1e-06).", ""]
+
+
 def time_table(runs: Runs) -> list[str]:
     """Slowest client over centralised, and the server's share, each from one process."""
     found, rows = of(runs, "adult", TIME), []
@@ -230,6 +245,7 @@ def page(runs: Runs, command: str) -> str:
         f"`{command}`, {when}, {machines}.",
         "",
         *aims_table(runs),
+        *joint_line(runs),
         *time_table(runs),
         *growth_table(runs),
         *bytes_table(runs),

@@ -195,7 +195,7 @@ def test_coordinator_killed_in_a_run_goes_on_where_it_was(place: Place, tmp_path
 def test_silo_killed_is_left_out_and_its_restart_completes_the_model(
     place: Place, tmp_path: Path
 ) -> None:
-    options = place.write("horizontal", agreement="product", timeout=15, learner="hclt")
+    options = place.write("horizontal", agreement="product", timeout=150, learner="hclt")
     running = coordinate(place)
     place.wait_for("fit", "begins", running)
     lost = family(place.silos["c"].pid)
@@ -203,7 +203,7 @@ def test_silo_killed_is_left_out_and_its_restart_completes_the_model(
     place.silos["c"].wait()
     answer = told(running)
     assert list(answer["dropped"]) == ["c"]
-    assert "no answer within 15" in answer["dropped"]["c"]
+    assert "its site is gone" in answer["dropped"]["c"]  # noticed long before the timeout
     _, alive = psutil.wait_procs(lost, timeout=10)
     assert not alive
     place.start("c")

@@ -14,6 +14,7 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import table
+from fedcircuits.cli.federate import read_federation
 from fedcircuits.engines.ray.settings import Environment, check_address, private_folder, variables
 from fedcircuits.errors import FederationError
 
@@ -200,3 +201,19 @@ def test_engine_whose_package_is_not_installed_says_what_to_install() -> None:
 def test_option_that_an_engine_does_not_have_is_refused(engine: str) -> None:
     with pytest.raises(FederationError, match="no option 'address'"):
         fc.federate({"a": table()}, engine=engine, engine_options={"address": "auto"})
+
+
+def test_federation_file_gives_options_of_the_engine_with_paths_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "federation.toml"
+    file.write_text(
+        'engine = "ray"\n[clients]\na = "/data/a.csv"\n'
+        '[engine_options]\naddress = "10.0.0.1:6379"\ntls = "cluster/10.0.0.1"\n'
+        "resources = { a = { bank-rows = 1 } }\n"
+    )
+    told = read_federation(file)
+    assert told["engine_options"] == {
+        "address": "10.0.0.1:6379",
+        "tls": str(tmp_path / "cluster/10.0.0.1"),
+        "resources": {"a": {"bank-rows": 1}},
+    }
+    assert told["clients"] == {"a": Path("/data/a.csv")}

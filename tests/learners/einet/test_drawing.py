@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
 import fedcircuits as fc
+from fedcircuits.cli.app import app
 from fedcircuits.errors import StorageError
 from fedcircuits.learners.einet import hidden_chow_liu_tree, poon_domingos, random_trees
 from fedcircuits.learners.einet.drawing import Picture, draw
@@ -101,8 +103,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_inspect_tells_and_draws_the_region_graph(saved: Path, tmp_path: Path) -> None:
-    told = inspect(saved, "--picture", tmp_path / "graph.svg")
-    assert told.returncode == 0, told.stderr
+    told = CliRunner().invoke(app, ["inspect", str(saved), "--picture", f"{tmp_path}/graph.svg"])
+    assert told.exit_code == 0, told.output
     assert "poon-domingos: 48 variables, 9 regions, 6 partitions, 2 levels" in told.stdout
     assert ET.parse(tmp_path / "graph.svg").getroot().tag.endswith("svg")
     answer = json.loads(inspect(saved, "--picture", tmp_path / "graph.png", "--json").stdout)

@@ -221,6 +221,27 @@ def test_impossible_rows_have_minus_infinity_and_send_no_flow() -> None:
     assert not any(torch.isnan(t).any() for t in after.tensors().values())
 
 
+@pytest.mark.parametrize("layer", ["cp", "tucker"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_impossible_part_does_not_hide_an_improbable_one(layer: str, dtype: Any) -> None:
+    # Two trees over 40 variables: in one the row is impossible, in the other exp(-1105).
+    layout = lay_out(random_trees(40, 2, 2, np.random.default_rng(0)))
+    network = make_network(layout, [Categorical(4)] * 40, 3, layer)
+    x = torch.zeros((5, 40), dtype=torch.long)
+    known = torch.ones_like(x, dtype=torch.bool)
+    params = initial_parameters(network, x, known, torch.Generator().manual_seed(0), dtype)
+    probs = params.leaves[0]["probs"]
+    probs[:, 0], probs[:, 1:] = 1e-12, 1 / 3
+    first = int(layout.slot_region[np.flatnonzero(layout.slot_variable == 7)[0]])
+    mine = np.flatnonzero((layout.slot_variable == 7) & (layout.slot_region == first))
+    probs[mine, 0] = 0.0
+    assert torch.isfinite(forward.log_likelihood(network, params, x)).all()
+    counts = flows.expected_counts(network, params, x)
+    assert float(counts.n_rows) == pytest.approx(5)
+    assert float(counts.leaves[0]["n"].sum()) == pytest.approx(5 * 40, rel=1e-4)
+    assert not torch.isnan(counts.weights).any()
+
+
 def test_far_pixels_keep_a_finite_exact_mass() -> None:
     family = DiscretisedGaussian(1e-3, 0.25)
     params = {"mean": torch.full((1, 1), 0.05), "variance": torch.full((1, 1), 1e-3)}

@@ -109,8 +109,10 @@ class Coordinator:
     @staticmethod
     def states(session: Any, sites: Sequence[str]) -> dict[str, str]:
         """What each site does: HAS_JOB, NO_JOB, or AWAY where it gives no reply."""
+        registered = {client.name for client in session.get_system_info().client_info}
+        here = sorted(registered & set(sites))
         session.set_timeout(REPLY)  # of a site that is there
-        told = session.get_client_job_status(sorted(sites)) or []
+        told = (session.get_client_job_status(here) if here else None) or []
         session.unset_timeout()
         found = {str(one["client_name"]): str(one["status"]) for one in told}
         known = {"no_reply": AWAY, "no_jobs": NO_JOB}

@@ -22,7 +22,9 @@ from fedcircuits.engines.nvflare.sites import Process
 from fedcircuits.engines.replay import Keeper, Replay
 from fedcircuits.errors import ClientError, FederationError
 
-LOOK = 10.0  # seconds of waiting for an answer after which the server is asked about its sites
+# While an answer is waited for, the server is asked about its sites after so many seconds, again
+# and again; a site that was away so many times in a row is given up.
+LOOK, MISSES = 10.0, 3
 HERE = "fedcircuits.engines.nvflare.engine:born_here"
 
 
@@ -51,7 +53,8 @@ class Parties:
         self._processes: dict[str, Process] = {}
         self._lost: set[str] = set()  # clients whose last answer was none
         self._states: dict[str, str] = {}  # what their sites did when last looked at
-        self._asked_at = 0.0
+        self._looked_at = 0.0
+        self._misses: dict[str, int] = {}  # looks in a row that found no part of the job there
         self.replay = Replay()
         self._link = Link(self._folder / "link")
         self._coordinator: Coordinator | None = None
@@ -104,7 +107,7 @@ class Parties:
             raise FederationError("the engine is closed: its clients are gone")
         if not self._link.is_up or self._lost & payloads.keys():
             self._mend()
-        self._asked_at = time.monotonic()
+        self._looked_at = time.monotonic()
         return self.replay.call(self._send, verb, payloads, timeout)
 
     def _send(
@@ -115,7 +118,7 @@ class Parties:
         return answers
 
     def _gone(self, name: str) -> str | None:
-        """Why a client will not answer, as far as can be told; asked while others are waited for.
+        """Why a client will not answer, as far as can be told; asked while it is waited for.
 
         NVFlare tells nobody that a site has ended or was started again without its job, so its
         server is asked from time to time.
@@ -123,17 +126,21 @@ class Parties:
         process = self._processes.get(name)
         if process is not None and process.ended:
             return "its site has ended"
-        if time.monotonic() - self._asked_at > LOOK:
+        if time.monotonic() - self._looked_at > LOOK:
             self._look()
-            self._asked_at = time.monotonic()
-        state = self._states.get(name, HAS_JOB)
-        return None if state == HAS_JOB else f"its site {state}"
+        enough = 1 if name in self._lost else MISSES  # a short break in a network is no loss
+        return f"its site {self._states[name]}" if self._misses.get(name, 0) >= enough else None
 
     def _look(self) -> None:
         assert self._coordinator is not None
         with self._coordinator.session() as session:
             found = self._coordinator.states(session, list(self._sites.values()))
         self._states = {name: found[site] for name, site in self._sites.items()}
+        self._misses = {
+            name: 0 if state == HAS_JOB else self._misses.get(name, 0) + 1
+            for name, state in self._states.items()
+        }
+        self._looked_at = time.monotonic()
 
     def _mend(self) -> None:
         """Start the job anew where a site came back without it: a job does not grow by itself."""
@@ -147,6 +154,7 @@ class Parties:
             self._submit(session, here)
         self._states = {name: HAS_JOB if name in here else AWAY for name in self._sites}
         self._lost = set(self._sites) - set(here)
+        self._misses = {name: int(name in self._lost) for name in self._sites}
 
     def close(self) -> None:
         """End the job, the server and the sites that were started here; twice is once."""

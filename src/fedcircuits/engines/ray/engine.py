@@ -100,12 +100,10 @@ class RayEngine:
             self._tell(1 - len(waiting) / len(self._actors), "starting clients")
             ready = cluster.first_ready(waiting, BEAT)
             if not ready and time.monotonic() > deadline:
-                late = sorted(waiting.values())
-                raise ClientError(
-                    late[0],
-                    f"not started within {self._start_timeout} s (nor were {late[1:]}); "
-                    f"{cluster.resources()}",
-                )
+                first, *others = sorted(waiting.values())
+                too = f" (nor were {', '.join(map(repr, others))})" if others else ""
+                why = f"not started within {self._start_timeout} s{too}"
+                raise ClientError(first, f"{why}; {cluster.resources()}")
             for ref in ready:
                 name = waiting.pop(ref)
                 try:

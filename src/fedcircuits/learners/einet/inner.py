@@ -30,6 +30,9 @@ from .layout import Group
 CHUNK_ELEMENTS = 600_000
 # On other devices there is only memory to spare.
 CUDA_CHUNK_ELEMENTS = 50_000_000
+# Scale of a region that is impossible: below all others, so that it never sets the scale of a sum
+# it takes no part in, and finite, so that differences of scales are.
+NOWHERE = -1e30
 # Largest flow over value. A node beyond it is 30 digits below its region's best product; without
 # the bound a sum of such ratios overflows, and infinity times a weight of zero is not a number.
 LARGEST_RATIO = {torch.float32: 1e30, torch.float64: 1e290}
@@ -129,16 +132,16 @@ def cp_product_flows(
     return torch.bmm(ratio, weights).mul_(scaled)  # (P, B, K)
 
 
-def _tucker_chunks(group: Group, below: Tensor) -> list[tuple[slice, slice]]:
-    """Slices of a group's regions and of their partitions whose outer products fit the cache."""
+def _tucker_chunks(group: Group, below: Tensor) -> list[slice]:
+    """Slices of a group's partitions, by whole regions, whose outer products fit the cache."""
     n_regions = group.regions[1] - group.regions[0]
     width, batch = below.shape[1:]
     per_region = group.n_splits * batch * width * width
     room = CHUNK_ELEMENTS if below.device.type == "cpu" else CUDA_CHUNK_ELEMENTS
     size = max(1, room // max(1, per_region))
     size = -(-n_regions // -(-n_regions // size))  # chunks of one size, as far as that goes
-    bounds = [(start, min(start + size, n_regions)) for start in range(0, n_regions, size)]
-    return [(slice(*b), slice(b[0] * group.n_splits, b[1] * group.n_splits)) for b in bounds]
+    step, last = size * group.n_splits, n_regions * group.n_splits
+    return [slice(start, min(start + step, last)) for start in range(0, last, step)]
 
 
 class Scaled(NamedTuple):
@@ -149,7 +152,7 @@ class Scaled(NamedTuple):
 
     Attributes:
         values: Values over their region's largest, (regions, K, batch).
-        tops: Logarithm of that largest value, 0 where all are 0, (regions, 1, batch).
+        tops: Logarithm of that largest value, `NOWHERE` where all are 0, (regions, 1, batch).
     """
 
     values: Tensor
@@ -159,7 +162,7 @@ class Scaled(NamedTuple):
     def of(logs: Tensor) -> Scaled:
         """From log-values (regions, batch, K)."""
         logs = logs.transpose(1, 2).contiguous()  # (R, K, B)
-        tops = finite_max(logs, (1,))
+        tops = logs.amax(1, keepdim=True).clamp(min=NOWHERE)
         return Scaled(torch.exp(logs - tops), tops)
 
     @staticmethod
@@ -192,24 +195,32 @@ def tucker_up_(
         share: Where the scale of each partition's products over that of its region's values goes,
             (partitions, 1, batch); the flows need it.
     """
-    batch = below.values.shape[2]
-    flat, n_splits = weights.flatten(2), group.n_splits  # (P, O, K * K)
-    for here, span in _tucker_chunks(group, below.values):
-        ends = children[span, 0], children[span, 1]
-        left, right = (below.values.index_select(0, end) for end in ends)  # (P, K, B)
-        tops = below.tops.index_select(0, ends[0]) + below.tops.index_select(0, ends[1])
-        best = tops.view(-1, n_splits, 1, batch).amax(1)  # (R, 1, B)
-        scale = torch.exp(tops.view(-1, n_splits, 1, batch) - best.unsqueeze(1))  # (R, n, 1, B)
+    batch, n_splits = below.values.shape[2], group.n_splits
+    flat = weights.flatten(2)  # (P, O, K * K)
+    left_of, right_of = children[:, 0], children[:, 1]
+    tops = below.tops.index_select(0, left_of) + below.tops.index_select(0, right_of)
+    tops = tops.view(-1, n_splits, 1, batch)
+    best = tops.amax(1, keepdim=True)  # (R, 1, 1, B)
+    scale = torch.exp(tops - best)  # (R, n, 1, B)
+    parts = []
+    for span in _tucker_chunks(group, below.values):
+        left = below.values.index_select(0, left_of[span])  # (P, K, B)
+        right = below.values.index_select(0, right_of[span])
         if n_splits > 1:
-            left = left * scale.view_as(tops)
+            left = left * scale.view(-1, 1, batch)[span]
         total = torch.bmm(flat[span], _outer(left, right))  # (P, O, B)
-        total = total.view(-1, n_splits, *total.shape[1:]).sum(1)  # (R, O, B)
-        most = total.amax(1, keepdim=True)
-        # Below the smallest normal number its inverse would be infinite: left as it is.
-        most = torch.where(most >= torch.finfo(most.dtype).tiny, most, torch.ones_like(most))
-        out.values[here] = total / most
-        out.tops[here] = best + torch.log(most)
-        share[span] = (scale / most.unsqueeze(1)).view_as(tops)
+        if n_splits > 1:
+            total = total.view(-1, n_splits, *total.shape[1:]).sum(1)
+        parts.append(total)  # (R, O, B)
+    total = parts[0] if len(parts) == 1 else torch.cat(parts)
+    largest = total.amax(1, keepdim=True)  # (R, 1, B)
+    # Below the smallest normal number its inverse would be infinite: left as it is.
+    normal = largest >= torch.finfo(largest.dtype).tiny
+    most = torch.where(normal, largest, torch.ones_like(largest))
+    out.values[:] = total / most
+    tops = (best.squeeze(1) + torch.log(most)).clamp(min=NOWHERE)
+    out.tops[:] = torch.where(largest > 0, tops, torch.full_like(tops, NOWHERE))
+    share[:] = (scale / most.unsqueeze(1)).view_as(share)
 
 
 def tucker_down_(
@@ -236,29 +247,30 @@ def tucker_down_(
         child_flow: Flows of everything below, added to in place, (regions, K, batch).
         edges: Where the edge flows, summed over the batch, go, shaped like the weights.
     """
-    for here, span in _tucker_chunks(group, below.values):
-        to_left, to_right = _pair_flows(
-            below, flow_ratio(flow[here], own[here]), weights[span], children[span], group,
-            share[span], edges[span],
-        )  # fmt: skip
-        child_flow.index_add_(0, children[span, 0], to_left)
-        child_flow.index_add_(0, children[span, 1], to_right)
+    ratio = _ratio(flow_ratio(flow, own), share, group)
+    for span in _tucker_chunks(group, below.values):
+        part = children[span]
+        to_left, to_right = _pair_flows(below, ratio[span], weights[span], part, edges[span])
+        child_flow.index_add_(0, part[:, 0], to_left)
+        child_flow.index_add_(0, part[:, 1], to_right)
+
+
+def _ratio(pull: Tensor, share: Tensor, group: Group) -> Tensor:
+    """Flow over value of every partition's sums, (partitions, outputs, batch).
+
+    From that of the regions, (regions, outputs, batch), and the partitions' scales.
+    """
+    n_splits, batch = group.n_splits, pull.shape[2]
+    ratio = pull.unsqueeze(1) * share.view(-1, n_splits, 1, batch)  # (R, n, O, B)
+    return ratio.clamp_(max=LARGEST_RATIO[ratio.dtype]).view(-1, *pull.shape[1:])
 
 
 def _pair_flows(
-    below: Scaled,
-    pull: Tensor,
-    weights: Tensor,
-    children: Tensor,
-    group: Group,
-    share: Tensor,
-    edges: Tensor,
+    below: Scaled, ratio: Tensor, weights: Tensor, children: Tensor, edges: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Flows to left and right children (partitions, K, batch), from flow over value `pull`."""
+    """Flows to left and right children, (partitions, K, batch); the edges' go to `edges`."""
     width, batch = below.values.shape[1:]
-    flat, n_splits = weights.flatten(2), group.n_splits  # (P, O, K * K)
-    ratio = pull.unsqueeze(1) * share.view(-1, n_splits, 1, batch)  # (R, n, O, B)
-    ratio = ratio.clamp_(max=LARGEST_RATIO[ratio.dtype]).view(-1, *pull.shape[1:])  # (P, O, B)
+    flat = weights.flatten(2)  # (P, O, K * K)
     pairs = _outer(
         below.values.index_select(0, children[:, 0]), below.values.index_select(0, children[:, 1])
     )  # (P, K * K, B)
@@ -296,7 +308,7 @@ def tucker_product_flows(
     tops = below.tops.index_select(0, children[:, 0]) + below.tops.index_select(0, children[:, 1])
     above = own.tops.unsqueeze(1).expand(-1, group.n_splits, -1, -1).reshape(tops.shape)
     pull = flow_ratio(flow.transpose(1, 2), own.values)
-    to_left, to_right = _pair_flows(
-        below, pull, weights, children, group, torch.exp(tops - above), edges
-    )
+    # Where nothing is possible there is no flow either, only infinity to keep out.
+    ratio = _ratio(pull, torch.exp((tops - above).clamp(max=80.0)), group)
+    to_left, to_right = _pair_flows(below, ratio, weights, children, edges)
     return to_left.transpose(1, 2), to_right.transpose(1, 2)
