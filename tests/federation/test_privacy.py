@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import Any
 
@@ -13,9 +14,12 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID as CUSTOMER
 from contracts.federations import LABEL, local, split
+from fedcircuits import encoding
 from fedcircuits.engines import Recorder
+from fedcircuits.errors import StorageError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.leakage import Leak, named_choices, recover_label
+from fedcircuits.federation.message import PACKED, model_array, model_bytes
 from fedcircuits.federation.packing import pack_choice, pack_codes
 
 # Values of single rows: the largest, the smallest and one in the middle of their column.
@@ -66,6 +70,13 @@ def run(setting: str, rule: str, options: dict[str, Any], **more: Any) -> tuple[
     return fed, engine
 
 
+def test_the_search_looks_into_packed_models() -> None:
+    record = encoding.Record("m", {}, {"model": model_array(b"a canary" * 10)})
+    data = encoding.pack(record)
+    assert b"canary" not in data
+    assert b"canary" in inside(data)
+
+
 @pytest.mark.parametrize(("setting", "rule", "options"), RULES)
 def test_no_value_of_a_single_row_and_no_id_leaves_a_client(
     setting: str, rule: str, options: dict[str, Any]
@@ -73,11 +84,11 @@ def test_no_value_of_a_single_row_and_no_id_leaves_a_client(
     _, engine = run(setting, rule, options)
     assert any(message.verb in ("fit", "round") for message in engine.messages)
     for message in engine.messages:
-        where = f"{message.verb} {message.client}"
-        assert b"canary" not in message.data, where
+        where, data = f"{message.verb} {message.client}", inside(message.data)
+        assert b"canary" not in data, where
         for value in (v for values in CANARIES.values() for v in values):
             for form in (struct.pack("<d", value), struct.pack("<f", value), repr(value).encode()):
-                assert form not in message.data, f"{value} in {where}"
+                assert form not in data, f"{value} in {where}"
 
 
 @pytest.mark.parametrize(("setting", "rule", "options"), RULES)
@@ -92,7 +103,17 @@ def test_an_unshared_label_does_not_reach_other_clients(
     assert told <= ({"a"} if rule == "auto" else set())
     for message in engine.messages:
         if message.to_client and message.client != "a":
-            assert b"zebra" not in message.data, message.verb  # no category of the label
+            assert b"zebra" not in inside(message.data), message.verb  # no category of the label
+
+
+def inside(data: bytes) -> bytes:
+    """A message with the models in it unpacked: what a reader of the wire can search."""
+    found = [data]
+    for array in encoding.unpack(data).arrays.values():
+        if array.dtype == np.uint8 and array[:1].tobytes() == PACKED:
+            with contextlib.suppress(StorageError):  # some other array that begins so
+                found.append(model_bytes(array))
+    return b"".join(found)
 
 
 def audit(engine: Recorder, party: str) -> Leak:

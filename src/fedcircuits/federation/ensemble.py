@@ -257,7 +257,7 @@ def train_ensemble(
             schema = server.schema.select([n for n in told.columns if n != server.label])
             models[client] = RemoteDensity(server, client, KEY, schema, told.parameters)
         else:
-            models[client] = decode(told.model.tobytes(), server.label)
+            models[client] = decode(m.model_bytes(told.model), server.label)
     known = {"weighting", "rebase"}
     strange = sorted(set(options) - known)
     if strange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -14,6 +15,8 @@ from fedcircuits.errors import StorageError
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
+AS_IT_IS, PACKED = b"=", b"z"  # first byte of a model inside a message
+PACKED_UP_TO = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -90,5 +93,23 @@ def report_of(model: Density) -> list[Any]:
 
 
 def model_array(data: bytes) -> Array:
-    """The bytes of a model as an array, so that it travels inside a message."""
-    return np.frombuffer(data, dtype=np.uint8)
+    """The bytes of a model as an array that travels inside a message, made smaller if it is small.
+
+    Large models (EiNets) hardly shrink, and packing them takes longer than sending them.
+    """
+    if len(data) > PACKED_UP_TO:
+        return np.frombuffer(AS_IT_IS + data, dtype=np.uint8)
+    return np.frombuffer(PACKED + zlib.compress(data, level=1), dtype=np.uint8)
+
+
+def model_bytes(array: Array) -> bytes:
+    """The bytes of a model that came as an array."""
+    data = array.tobytes()
+    if data[:1] == AS_IT_IS:
+        return data[1:]
+    try:
+        if data[:1] != PACKED:
+            raise zlib.error("an unknown first byte")
+        return zlib.decompress(data[1:])
+    except zlib.error as error:
+        raise StorageError(f"a model came in a form that cannot be read: {error}") from None

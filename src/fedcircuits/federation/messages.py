@@ -18,6 +18,7 @@ from fedcircuits.federation.message import Arrays as Arrays
 from fedcircuits.federation.message import Message as Message
 from fedcircuits.federation.message import encoded as encoded
 from fedcircuits.federation.message import model_array as model_array
+from fedcircuits.federation.message import model_bytes as model_bytes
 from fedcircuits.federation.message import report_of as report_of
 from fedcircuits.federation.packing import unpack_codes
 from fedcircuits.federation.questions import Answer as Answer

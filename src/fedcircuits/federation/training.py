@@ -146,7 +146,7 @@ def fit(
                     client, key, schema, fitted.parameters[key]
                 )
             else:
-                models[client, name, label_code] = take["decode"](bytes(fitted.models[key]))
+                models[client, name, label_code] = take["decode"](m.model_bytes(fitted.models[key]))
     return replace(ingredients, models=models, rows=rows, seconds=seconds, reports=reports)
 
 

@@ -26,6 +26,10 @@ GOODBYE = 5.0  # seconds that the controller has to end its job
 LATE = 10.0  # seconds that the controller may be late with saying that a site is late
 
 
+class _BrokenError(Exception):
+    """The controller is no longer at the other end."""
+
+
 class Link:
     """The program's end.
 
@@ -76,29 +80,41 @@ class Link:
         body = wrap({"clients": list(parcels), "timeout": timeout}, *parcels.values())
         deadline = None if timeout is None else time.monotonic() + timeout + LATE
         try:
-            if self._other is None:
-                raise OSError
-            self._other.sendall(frame(self._number, SEND, body))
+            self._write(frame(self._number, SEND, body))
             while len(answers) < len(parcels):
                 if deadline is not None and time.monotonic() > deadline:
-                    raise OSError
+                    raise _BrokenError
                 for name in parcels.keys() - answers.keys():
                     why = gone(name)
                     if why is not None:
                         answers[name] = ClientError(name, why)
-                if select.select([self._other], [], [], 0.2)[0]:
-                    answers.update(self._read(parcels))
-        except OSError:
+                answers = {**self._read(parcels), **answers}
+        except _BrokenError:
             self.hang_up()
             for name in parcels.keys() - answers.keys():
                 answers[name] = ClientError(name, "the job that reaches its site has ended")
         return {name: answers[name] for name in sorted(answers)}
 
+    def _write(self, data: bytes) -> None:
+        try:
+            if self._other is None:
+                raise _BrokenError
+            self._other.sendall(data)
+        except OSError:
+            raise _BrokenError from None
+
     def _read(self, parcels: Mapping[str, bytes]) -> dict[str, bytes | Exception]:
-        assert self._other is not None
-        data = self._other.recv(CHUNK)
+        """Replies to the last request that have come within a moment."""
+        if self._other is None:
+            raise _BrokenError
+        if not select.select([self._other], [], [], 0.2)[0]:
+            return {}
+        try:
+            data = self._other.recv(CHUNK)
+        except OSError:
+            data = b""
         if not data:
-            raise OSError
+            raise _BrokenError
         found: dict[str, bytes | Exception] = {}
         for number, status, payload in self._unframer.feed(data):
             header, bodies = unwrap(payload)

@@ -89,7 +89,7 @@ def _ingredients(
         }
     else:
         sent = next(reply for reply in told.values() if reply.model.size)
-        models = dict.fromkeys(keys.values(), take["decode"](bytes(sent.model)))
+        models = dict.fromkeys(keys.values(), take["decode"](m.model_bytes(sent.model)))
     reports = {client: {job: read_reports(client, reply.reports)} for client, reply in told.items()}
     return Ingredients(server.schema, server.label, models, rows, reports=reports)
 
