@@ -57,7 +57,7 @@ def local(clients: Mapping[str, pd.DataFrame], learner: Any = "factorised") -> L
     return LocalEngine(
         {
             name: client_of(
-                Birth(name, frame, "", {}, ID, {LABEL: "categorical"}),
+                Birth(name, frame, "", {}, ID if ID in frame else None, {LABEL: "categorical"}),
                 learner_maker(learner[name] if isinstance(learner, dict) else learner),
             )
             for name, frame in clients.items()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -219,3 +221,27 @@ def test_nothing_is_left_running_or_lying_about_after_close(running: NvflareEngi
     assert not home.exists()
     with pytest.raises(FederationError, match="closed"):
         running.call("describe", {"north": b""})
+
+
+def test_all_ends_with_a_program_that_is_killed() -> None:
+    script = (
+        "import time\n"
+        "from contracts.engine import births\n"
+        "from fedcircuits.engines.nvflare.engine import NvflareEngine\n"
+        "engine = NvflareEngine({'north': births()['north']}, 'fedcircuits.member:born')\n"
+        "print('started', flush=True)\n"
+        "time.sleep(300)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": PATHS},
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "started\n"
+        processes = family(program.pid)
+        assert len(processes) == 5  # with server and site, and for each its part of the job
+        program.kill()
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not alive

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedcircuits.cli.parties import read_parties
+from fedcircuits.engines.nvflare.coordinator import Coordinator
 from fedcircuits.engines.nvflare.jobs import write_job
 from fedcircuits.errors import FederationError
 
@@ -158,3 +162,37 @@ def test_client_that_cannot_be_made_quotes_no_cell(
         silo.keeper(tmp_path, site, settings)
     assert "secret-cell" not in str(caught.value)
     assert "secret-cell" in caplog.text
+
+
+def test_coordinator_whose_port_is_taken_says_so(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        made = kits.provision(tmp_path, "127.0.0.1", port, ["bank"])
+        with pytest.raises(FederationError, match=f"somebody listens at 127.0.0.1:{port} already"):
+            Coordinator(made)
+
+
+def test_earlier_jobs_are_forgotten_and_the_kit_is_not(tmp_path: Path) -> None:
+    made = kits.provision(tmp_path, "localhost", 9000, ["bank"])
+    kept = sorted(p.name for p in made.server.iterdir())
+    for name in ("0a1b2c3d-0000-4000-8000-00000000000f", "jobs", "snapshots"):
+        (made.server / name).mkdir()
+    kits.forget_jobs(made.server)
+    assert sorted(p.name for p in made.server.iterdir()) == kept
+
+
+def test_without_nvflare_the_error_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['nvflare'] = None\n"
+        "import fedcircuits as fc\n"
+        "try:\n"
+        "    fc.federate({'a': {'x': [1.0] * 20}}, engine='nvflare')\n"
+        "except fc.FedcircuitsError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "pip install 'fedcircuits[nvflare]'" in done.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcircuits.cli.output import Output
-from fedcircuits.engines.nvflare.kits import write_json
+from fedcircuits.engines.nvflare.kits import forget_jobs, write_json
 from fedcircuits.engines.nvflare.site_file import PARTY_FILE, SITE_FILE
 from fedcircuits.engines.replay import Keeper
 from fedcircuits.errors import FederationError
@@ -65,6 +65,7 @@ def run(
         "audit": str((audit or kit / "audit.jsonl").resolve()),
     }
     write_json(kit / "local" / SITE_FILE, site)
+    forget_jobs(kit)
     offered = "all columns" if rules.columns is None else ", ".join(rules.columns)
     out.say(f"{party}: {len(frame)} rows of {data}; offered: {offered}")
     out.say(f"{party}: coordinator at {told['coordinator']}; every message is noted in the audit")

@@ -243,8 +243,9 @@ def rebased(ingredients: Ingredients) -> Ingredients:
     if REBASE not in ingredients.tables or not ingredients.rows:
         return ingredients
     _, rows = _class_rows(ingredients)
-    total, tells = rows.sum(), (rows > 0).all(axis=1)
-    if label_skew(rows) <= SKEWED or rows[tells].sum() < 0.5 * total:
+    tells = (rows > 0).all(axis=1)  # (C,) clients that can compare the classes
+    told = rows[tells].sum(axis=0) / rows.sum(axis=0)  # (Y,) share of a class they hold
+    if label_skew(rows) <= SKEWED or told.mean() < 0.5:
         return ingredients
     log_prior = log_shares(rows.sum(axis=0))
     return replace(ingredients, calibration=Calibration(np.ones(1), log_prior, 0.0))

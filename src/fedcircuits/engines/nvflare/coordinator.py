@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
 import tempfile
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcircuits.engines.nvflare.jobs import write_job
-from fedcircuits.engines.nvflare.kits import ADMIN, Kits, set_storage
+from fedcircuits.engines.nvflare.kits import ADMIN, Kits, forget_jobs, set_storage
 from fedcircuits.engines.nvflare.launch import SERVER
 from fedcircuits.engines.nvflare.sites import Process
 from fedcircuits.errors import FederationError
@@ -38,8 +37,12 @@ class Coordinator:
             raise FederationError(
                 f"{kits.folder} holds no coordinator's kit: make one with `fedcircuits provision`"
             )
-        for old in ("jobs", "snapshots"):  # of a server that was ended while a job ran
-            shutil.rmtree(kits.server / old, ignore_errors=True)
+        host, port = self._address
+        if self._listens():
+            raise FederationError(
+                f"somebody listens at {host}:{port} already: is another coordinator running?"
+            )
+        forget_jobs(kits.server)
         set_storage(kits.server)
         self._start_timeout = start_timeout
         self.process = Process(kits.server, SERVER)
@@ -63,10 +66,14 @@ class Coordinator:
                 raise FederationError(f"the server lets nobody in: {error}") from None
             yield opened
 
-    def _listens(self) -> bool:
+    @property
+    def _address(self) -> tuple[str, int]:
         told = json.loads((self._kits.admin / "startup" / "fed_admin.json").read_text())["admin"]
+        return str(told["host"]), int(told["port"])
+
+    def _listens(self) -> bool:
         try:
-            socket.create_connection((told["host"], told["port"]), timeout=2.0).close()
+            socket.create_connection(self._address, timeout=2.0).close()
         except OSError:
             return False
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
 import socket
 import tempfile
@@ -22,6 +23,7 @@ from fedcircuits.engines.nvflare.sites import Process
 from fedcircuits.engines.replay import Keeper, Replay
 from fedcircuits.errors import ClientError, FederationError
 
+log = logging.getLogger(__name__)
 # While an answer is waited for, the server is asked about its sites after so many seconds, again
 # and again; a site that was away so many times in a row is given up.
 LOOK, MISSES = 10.0, 3
@@ -133,14 +135,20 @@ class Parties:
 
     def _look(self) -> None:
         assert self._coordinator is not None
-        with self._coordinator.session() as session:
-            found = self._coordinator.states(session, list(self._sites.values()))
+        self._looked_at = time.monotonic()
+        try:
+            with self._coordinator.session() as session:
+                found = self._coordinator.states(session, list(self._sites.values()))
+        except FederationError:
+            raise
+        except Exception as error:  # NVFlare has many; the next look may be luckier
+            log.warning("the server was asked about its sites in vain: %s", error)
+            return
         self._states = {name: found[site] for name, site in self._sites.items()}
         self._misses = {
             name: 0 if state == HAS_JOB else self._misses.get(name, 0) + 1
             for name, state in self._states.items()
         }
-        self._looked_at = time.monotonic()
 
     def _mend(self) -> None:
         """Start the job anew where a site came back without it: a job does not grow by itself."""
@@ -149,7 +157,7 @@ class Parties:
         if self._link.is_up and not came_back:
             return
         assert self._coordinator is not None
-        here = {name: site for name, site in self._sites.items() if self._states[name] != AWAY}
+        here = {name: site for name, site in self._sites.items() if self._states.get(name) != AWAY}
         with self._coordinator.session() as session:
             self._submit(session, here)
         self._states = {name: HAS_JOB if name in here else AWAY for name in self._sites}
@@ -212,7 +220,7 @@ class NvflareEngine(Parties):
         deadline = time.monotonic() + self._start_timeout
         while self._link.is_up:  # else it is started with all the others
             self._look()
-            if self._states[client] == NO_JOB:
+            if self._states.get(client) == NO_JOB:
                 self._lost.add(client)
                 return
             if self._processes[client].ended or time.monotonic() > deadline:

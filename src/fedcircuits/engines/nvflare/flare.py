@@ -274,7 +274,8 @@ class _Errand:
     def answer(self, name: str) -> bytes | Exception:
         """What came back."""
         if not self._done.is_set():
-            return ClientError(name, f"its site is gone ({self.task.completion_status})")
+            status = getattr(self.task.completion_status, "name", "unknown").lower()
+            return ClientError(name, f"its site is gone (NVFlare says {status})")
         if self._result.get_return_code() != ReturnCode.OK:
             return ClientError(name, f"its site says {self._result.get_return_code()}")
         if "error" in self._result:

@@ -21,6 +21,7 @@ from fedcircuits.errors import FederationError
 ADMIN = "coordinator@fedcircuits.org"  # a name in a certificate; nothing is sent there
 COORDINATOR = "coordinator"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # how NVFlare names a job
 TAKEN = ("server", COORDINATOR, "authority", "admin")
 EXECUTOR = "fedcircuits.engines.nvflare.flare.SiloExecutor"
 CONTROLLER = "fedcircuits.engines.nvflare.flare.FederationController"
@@ -144,6 +145,13 @@ def set_storage(server: Path) -> None:
         if component["id"] == "job_manager":
             component["args"]["uri_root"] = str(server.resolve() / "jobs")
     write_json(path, told)
+
+
+def forget_jobs(kit: Path) -> None:
+    """Remove what NVFlare left of earlier jobs: folders with models and logs."""
+    for path in kit.iterdir():
+        if path.is_dir() and (path.name in ("jobs", "snapshots") or JOB.fullmatch(path.name)):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
