@@ -117,7 +117,7 @@ BESIDE_SEEDS = 2
 
 
 def tasks(seeds: int, data: list[str]) -> list[Task]:
-    """Every task, long ones first; comparisons beyond the floors take fewer seeds, and come last."""
+    """Every task, long ones first; cases without a floor take fewer seeds and come last."""
     names = [*BASELINES, *federations()]
     found = [
         Task(d, case, seed)
