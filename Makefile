@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-BENCH  ?= $(wildcard benchmarks/*.py)
+# What runs without a GPU; the others are named in benchmarks/README.md.
+BENCH  ?= $(addprefix benchmarks/, circuit_speed.py learners.py interactions.py learnspn.py debd.py growth.py \
+            federation.py privacy.py engines.py einet_cpu.py)
 
 .PHONY: help demo test check bench clean
 

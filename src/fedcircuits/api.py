@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,13 +106,19 @@ def _learn_images(
 def make_learner(
     learner: str | Learner, options: Mapping[str, Any], told: Mapping[str, Any]
 ) -> Learner:
-    """The learner of that name; it is told what it has a field for (label, progress)."""
+    """The learner of that name, or the one passed; told what it has an open field for."""
     if not isinstance(learner, str):
         if options:
             raise LearningError(f"options {sorted(options)} belong to the learner you passed")
         if not isinstance(learner, Learner):
             raise LearningError(f"a learner has fit(table, rng), found {type(learner).__name__}")
-        return learner
+        if not is_dataclass(learner):
+            return learner
+        left_open = {
+            field.name for field in fields(learner) if getattr(learner, field.name) is None
+        }
+        filled: Learner = replace(learner, **{k: v for k, v in told.items() if k in left_open})
+        return filled
     if learner not in learners.BY_NAME:
         names = ", ".join(sorted(learners.BY_NAME))
         raise LearningError(f"no learner {learner!r}; there are {names}")

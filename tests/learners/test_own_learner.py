@@ -47,6 +47,13 @@ def test_the_worked_example_learns_the_clusters(blobs: pd.DataFrame) -> None:
     assert model.expectation("u") == pytest.approx(blobs["u"].mean(), abs=1e-3)
 
 
+def test_a_learner_that_is_passed_is_told_the_label_too(blobs: pd.DataFrame) -> None:
+    rows = blobs.assign(side=np.where(blobs["u"] > blobs["u"].mean(), "right", "left"))
+    named = fc.learn(rows, label="side", learner="mixture", n_states=2)
+    passed = fc.learn(rows, label="side", learner=fc.learners.Mixture(n_states=2))
+    np.testing.assert_array_equal(passed.log_prob(rows), named.log_prob(rows))
+
+
 class TestWorkedExample(DensityContract):
     """The contract, on the worked example."""
 

@@ -29,9 +29,12 @@ class Coordinator:
     Args:
         kits: where the coordinator's kit is.
         start_timeout: seconds for the server to answer.
+        scratch: folder that the server's process removes when it ends.
     """
 
-    def __init__(self, kits: Kits, start_timeout: float = 60.0) -> None:
+    def __init__(
+        self, kits: Kits, start_timeout: float = 60.0, scratch: Path | None = None
+    ) -> None:
         self._kits = kits
         if not kits.server.is_dir():
             raise FederationError(
@@ -45,7 +48,7 @@ class Coordinator:
         forget_jobs(kits.server)
         set_storage(kits.server)
         self._start_timeout = start_timeout
-        self.process = Process(kits.server, SERVER)
+        self.process = Process(kits.server, SERVER, scratch)
 
     @contextmanager
     def session(self) -> Iterator[Any]:

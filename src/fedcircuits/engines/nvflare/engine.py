@@ -38,6 +38,7 @@ class Parties:
         settings: what each party is told about the run (see `cli.silo`), by name.
         start_timeout: seconds for the parties to be there and the job to start.
         sites: NVFlare's name of each party, where it is another.
+        scratch: folder to work in, a new one by default; removed at the end, also after a crash.
     """
 
     def __init__(
@@ -47,11 +48,12 @@ class Parties:
         *,
         start_timeout: float = 120.0,
         sites: Mapping[str, str] | None = None,
+        scratch: Path | None = None,
     ) -> None:
         self._settings = settings
         self._sites = dict(sites or {name: name for name in settings})
         self._start_timeout = start_timeout
-        self._folder = Path(tempfile.mkdtemp(prefix="fc-"))
+        self._folder = scratch or Path(tempfile.mkdtemp(prefix="fedcircuits-"))
         self._processes: dict[str, Process] = {}
         self._lost: set[str] = set()  # clients whose last answer was none
         self._states: dict[str, str] = {}  # what their sites did when last looked at
@@ -65,7 +67,7 @@ class Parties:
             self, _end, self._link, self._processes, self._folder, holder := []
         )
         try:
-            self._coordinator = Coordinator(kits, start_timeout)
+            self._coordinator = Coordinator(kits, start_timeout, self._folder)
             holder.append(self._coordinator)
             self._start_sites()
             self._start_job()
@@ -197,14 +199,15 @@ class NvflareEngine(Parties):
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fedcircuits-"))
         sites = {name: f"site-{at}" for at, name in enumerate(sorted(births), 1)}
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         try:
             self._kits = provision(self.folder, "localhost", free_port(), list(sites.values()))
             for name, site in sites.items():
                 local = self._kits.site(site) / "local"
                 (local / BIRTH_FILE).write_bytes(births[name])
                 write_json(local / SITE_FILE, {"client": HERE, "make": make})
-            super().__init__(self._kits, {}, start_timeout=start_timeout, sites=sites)
+            super().__init__(
+                self._kits, {}, start_timeout=start_timeout, sites=sites, scratch=self.folder
+            )
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -237,11 +240,6 @@ class NvflareEngine(Parties):
         """The process of the server."""
         assert self._coordinator is not None
         return self._coordinator.process.pid
-
-    def close(self) -> None:
-        """End everything and remove the kits."""
-        super().close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def born_here(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -> Keeper:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import runpy
+import shutil
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -36,14 +38,20 @@ def run(kit: Path, name: str) -> None:
 
 def main() -> None:
     """Entry point of a started process: runs until its standard input ends."""
-    kit, name = Path(sys.argv[1]), sys.argv[2]
-    threading.Thread(target=_end_with_input, name="fedcircuits-input", daemon=True).start()
+    kit, name, scratch = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    watching = threading.Thread(target=_end_with_input, args=[scratch], daemon=True)
+    watching.start()
     run(kit, name)
 
 
-def _end_with_input() -> None:
+def _end_with_input(scratch: str) -> None:
+    """End when nobody holds the other end any more; whoever did may have had no time to tidy up."""
     while os.read(0, 2**12):
         pass
+    if scratch:
+        end_children(os.getpid())
+        time.sleep(0.5)  # others that end now write there until they have
+        shutil.rmtree(scratch, ignore_errors=True)
     _end(0)
 
 

@@ -21,13 +21,15 @@ class Process:
     Args:
         kit: folder of the server or of a site.
         name: of the site, or "server".
+        scratch: folder that it removes when it ends.
     """
 
-    def __init__(self, kit: Path, name: str) -> None:
+    def __init__(self, kit: Path, name: str, scratch: Path | None = None) -> None:
         self.kit, self.name = kit, name
+        told = [str(kit.resolve()), name, "" if scratch is None else str(scratch)]
         with (kit / OUTPUT).open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", launch.__file__, str(kit.resolve()), name],
+                [sys.executable, "-P", launch.__file__, *told],
                 stdin=subprocess.PIPE,  # its end tells the process that nobody needs it any more
                 stdout=output,
                 stderr=subprocess.STDOUT,
