@@ -10,7 +10,7 @@ from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
 from fedcircuits.schema import MISSING, Schema, Table, Variable
 
 if TYPE_CHECKING:
-    from fedcircuits import learners
+    from fedcircuits import learners, partition
     from fedcircuits.estimators import CircuitClassifier, CircuitDensity
     from fedcircuits.federating import federate
 
@@ -41,12 +41,13 @@ __all__ = [
     "learn",
     "learners",
     "load",
+    "partition",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "learners":
-        return import_module("fedcircuits.learners")
+    if name in ("learners", "partition"):
+        return import_module(f"fedcircuits.{name}")
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'fedcircuits' has no attribute {name!r}")
