@@ -236,6 +236,7 @@ class stranger_at:  # noqa: N801
 
     def __exit__(self, *_: object) -> None:
         log = (self._folder / "b" / "log.txt").read_text()
+        assert f"localhost:{self._place.port}" in log  # it did try
         assert "Successfully registered" not in log
         assert not (self._folder / "b" / "audit.jsonl").exists()  # it was never asked anything
         self._silo.terminate()
