@@ -182,13 +182,12 @@ def test_a_split_that_cannot_be_is_refused(split: object, told: str) -> None:
 
 def test_shares_federate_and_the_setting_is_found() -> None:
     whole = table(150)
-    options = {"id": ID, "label": "y", "learner": "factorised"}
     found = [
-        fc.federate(shares, **options).setting  # type: ignore[arg-type]
-        for shares in (
-            partition.iid(whole, 3),
-            partition.random_columns(whole, 2, label="y", share_label=True),
-            partition.hybrid(whole, 2, label="y"),
+        fc.federate(shares, id=id, label="y", learner="factorised").setting
+        for id, shares in (
+            (None, partition.iid(whole, 3)),
+            (ID, partition.random_columns(whole, 2, label="y", share_label=True)),
+            (ID, partition.hybrid(whole, 2, label="y")),
         )
     ]
     assert found == ["horizontal", "vertical", "hybrid"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
-import signal
 import socket
 import ssl
 import subprocess
@@ -74,11 +74,13 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     token = folder / "token"
     token.write_text(secrets.token_hex(32))
     session = private_folder()  # names of sockets must be short
+    (session / "ray").mkdir()  # where Ray notes the cluster's address, under RAY_TMPDIR
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # all on loopback
         environment = {
             **os.environ,
             **variables(False, token, tls),
+            "RAY_TMPDIR": str(session),
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_failure_threshold": "8",
         }
@@ -199,6 +201,14 @@ def test_clients_run_where_resources_say_and_read_files_there(nodes: Nodes, tmp_
         assert fc.federate(engine=engine).n_rows == {"a": 120, "b": 120, "c": 120}
 
 
+def kill_node(raylet: int) -> None:
+    """End a node as a power cut does: its workers with it."""
+    process = psutil.Process(raylet)
+    for one in [process, *process.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
 def test_node_killed_during_fit_is_survived_and_the_model_is_the_same(
     nodes: Nodes, tmp_path: Path
 ) -> None:
@@ -210,7 +220,7 @@ def test_node_killed_during_fit_is_survived_and_the_model_is_the_same(
         name: Birth(name, part, "hclt", kinds={"y": "categorical"}).to_bytes()
         for name, part in clients.items()
     }
-    kill = During("fit", lambda: os.kill(nodes.raylets[1], signal.SIGKILL))
+    kill = During("fit", lambda: kill_node(nodes.raylets[1]))
     with engine_named("ray")(records, BORN, progress=kill, **nodes.options) as engine:
         before = {name: engine.place(name) for name in "abc"}
         assert len({place.node for place in before.values()}) == 2

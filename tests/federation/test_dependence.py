@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -82,12 +84,22 @@ def test_auto_finds_a_rule_that_solves_it(split: object) -> None:
     assert not isinstance(fed.rule, ProductOfClasses)
 
 
-def test_a_product_of_classes_cannot() -> None:
+def test_a_product_of_classes_cannot_by_itself() -> None:
     """Its log-odds add up over clients: by luck three of the four cells of (u, v), never all."""
     fed = fc.federate(
         label_on_one(), id="id", label="y", learner=LEARNER, agreement=ProductOfClasses()
     )
-    assert accuracy(fed) < 0.8
+    assert fed.ingredients is not None
+    plain = replace(fed, ingredients=replace(fed.ingredients, calibration=None))
+    assert accuracy(plain) < 0.8
+
+
+def test_calibration_sees_what_two_clients_know_together() -> None:
+    """Products of two clients' evidence tell the diagonal cells from the others."""
+    fed = fc.federate(
+        label_on_one(), id="id", label="y", learner=LEARNER, agreement=ProductOfClasses()
+    )
+    assert accuracy(fed) > 0.9
 
 
 def test_a_private_label_leaves_it_at_chance() -> None:
