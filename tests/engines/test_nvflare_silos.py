@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import psutil
 import pytest
 
@@ -36,10 +37,23 @@ POLICY = """
 min_rows = 1
 rare_categories = "told"
 errors = "told"
+max_message_bytes = 1_000_000
 """
 NAMES = ("a", "b", "c")
 RULE = ("n_clusters", "label_private")  # options of an agreement rule
 VERTICAL: dict[str, Any] = {"agreement": "counts", "n_clusters": 3, "label_private": True}
+
+
+def shares(setting: str) -> dict[str, pd.DataFrame]:
+    """Tables of the parties; the hybrid ones share two columns by pairs, and some of the rows."""
+    if setting != "hybrid":
+        return split(setting)
+    rows = table()
+    return {
+        "a": rows.iloc[:80][[ID, "height", "colour", LABEL]],
+        "b": rows.iloc[30:][[ID, "height", "visits", LABEL]],
+        "c": rows.iloc[20:100][[ID, "visits", "size", LABEL]],
+    }
 
 
 @dataclass
@@ -52,12 +66,12 @@ class Place:
 
     def write(self, setting: str, **options: Any) -> dict[str, Any]:
         """Data and federation files of a setting; options of the same run in this process."""
-        for name, rows in split(setting).items():
+        for name, rows in shares(setting).items():
             rows.to_csv(self.folder / f"{name}.csv", index=False)
         told = {"id": ID, "label": LABEL, "learner": "factorised", **options}
         plain = {k: v for k, v in told.items() if k not in RULE}
         lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
-        parties = sorted(split(setting))
+        parties = sorted(shares(setting))
         lines += ['output = "model.fc"', "[coordinator]", f"port = {self.port}", "[clients]"]
         lines += [f"{name} = {{}}" for name in parties]
         lines += ["[options]", *(f"{k} = {json.dumps(v)}" for k, v in told.items() if k in RULE)]
@@ -243,21 +257,29 @@ class stranger_at:  # noqa: N801
         self._silo.wait(20)
 
 
+def test_rows_and_columns_split_over_three_give_the_model_of_one_process(
+    place: Place, tmp_path: Path
+) -> None:
+    options = place.write("hybrid", agreement="product")
+    answer = told(coordinate(place))
+    assert (answer["setting"], answer["dropped"]) == ("hybrid", {})
+    assert (place.folder / "model.fc").read_bytes() == saved(options, tmp_path / "local.fc")
+
+
 def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> None:
     options = place.write("hybrid", agreement="product")
     here = fc.federate(**options)
-    place.silos.pop("c").kill()  # it has no part in this one
     federation = read_parties(place.file)
     rows = table(seed=1)[["height", "colour", "visits", "size"]]
     with Parties(Kits(place.kits), federation.settings()) as engine:
-        assert engine.members() == ["a", "b"]
+        assert engine.members() == list(NAMES)
         run = {k: v for k, v in options.items() if k != "clients"}
         fed: Any = fc.federate(None, engine=engine, placement="remote", timeout=60, **run)
         assert fed.setting == "hybrid"
         answer = fed.log_prob(rows)
-        assert answer.attrs["spoke"] == ("a", "b")
+        assert answer.attrs["spoke"] == NAMES
         np.testing.assert_allclose(answer, here.log_prob(rows), rtol=0, atol=1e-9)
-        assert engine.replay.asked["query"] == 2  # 120 rows, one task for each party
+        assert engine.replay.asked["query"] == 3  # 120 rows, one task for each party
 
         refused = engine.call("tell_label", {"a": m.AskLabel().to_bytes()}, timeout=60)["a"]
         assert isinstance(refused, bytes)
@@ -266,13 +288,17 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
             refused = engine.call(verb, {"a": b""}, timeout=60)["a"]
             assert isinstance(refused, bytes)
             assert "no such request" in m.Failed.from_bytes(refused).error
+        refused = engine.call("describe", {"a": bytes(2_000_000)}, timeout=60)["a"]
+        assert isinstance(refused, bytes)
+        assert "2000000 bytes" in m.Failed.from_bytes(refused).error
         with plaintext(place.port) as other:
             np.testing.assert_array_equal(fed.log_prob(rows), answer)  # the federation goes on
             assert isinstance(engine.call("describe", {"z": b""})["z"], ClientError)
             assert b"Description" not in other.recv(10_000)
     lines = (place.kits / "a" / "audit.jsonl").read_text().splitlines()
-    last = [json.loads(line) for line in lines][-8:]
-    assert [line["verb"] for line in last if not line["allowed"]][:2] == ["tell_label", "rows"]
+    noted = [json.loads(line) for line in lines]
+    refusals = [line["verb"] for line in noted if not line["allowed"]]
+    assert refusals[-5:] == ["tell_label", "rows", "hello", "read", "describe"]
 
 
 def plaintext(port: int) -> socket.socket:
