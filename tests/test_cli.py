@@ -131,6 +131,14 @@ def test_an_error_in_json_mode_is_json(folder: Path) -> None:
     assert "no variable 'weight'" in json.loads(answer.stdout)["error"]
 
 
+def test_advice_is_in_the_words_of_the_command_line(folder: Path) -> None:
+    asked = ("query", folder / "m.fc", "--expect", "height", "--given", "colour=mauve")
+    refused = run(*asked)
+    assert refused.returncode == 1
+    assert "--unknown missing" in " ".join(refused.stderr.split())
+    assert run(*asked, "--unknown", "missing").returncode == 0
+
+
 def test_an_unknown_option_is_a_usage_error() -> None:
     assert run("query", "--no-such-option").returncode == 2
 

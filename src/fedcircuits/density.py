@@ -212,23 +212,39 @@ class Density(Hooks):
     # --- moments ----------------------------------------------------------------------------------
 
     def moment(
-        self, name: str, order: int, given: Given | None = None, *, impossible: Impossible = "error"
+        self,
+        name: str,
+        order: int,
+        given: Given | None = None,
+        *,
+        impossible: Impossible = "error",
+        unknown: Unknown = "error",
     ) -> Any:
         """E[name**order | given]: a float for a mapping (or nothing) given, a Series for rows."""
         order = _whole(order, "the order of a moment is a whole number >= 0")
-        return self._row_by_row(lambda t: self._moments(t, order), name, given, impossible)
+        return self._row_by_row(lambda t: self._moments(t, order), name, given, impossible, unknown)
 
     def expectation(
-        self, name: str, given: Given | None = None, *, impossible: Impossible = "error"
+        self,
+        name: str,
+        given: Given | None = None,
+        *,
+        impossible: Impossible = "error",
+        unknown: Unknown = "error",
     ) -> Any:
         """E[name | given]: a float for a mapping (or nothing) given, a Series for rows."""
-        return self.moment(name, 1, given, impossible=impossible)
+        return self.moment(name, 1, given, impossible=impossible, unknown=unknown)
 
     def variance(
-        self, name: str, given: Given | None = None, *, impossible: Impossible = "error"
+        self,
+        name: str,
+        given: Given | None = None,
+        *,
+        impossible: Impossible = "error",
+        unknown: Unknown = "error",
     ) -> Any:
         """Var[name | given]: a float for a mapping (or nothing) given, a Series for rows."""
-        return self._row_by_row(self.variance_table, name, given, impossible)
+        return self._row_by_row(self.variance_table, name, given, impossible, unknown)
 
     def _row_by_row(
         self,
@@ -236,11 +252,12 @@ class Density(Hooks):
         name: str,
         given: Given | None,
         impossible: Impossible,
+        unknown: Unknown,
     ) -> Any:
         """A hook's answer for one numeric variable, NaN in impossible rows if they are let pass."""
         at = self.schema.position(name)
         self._check_numeric(self.schema.variables[at])
-        table = self._evidence(given)
+        table = self._evidence(given, unknown)
         possible = self._check_possible(table, impossible)
         answer = np.full(len(table), np.nan)
         answer[possible] = hook(table.rows(possible))[:, at]

@@ -108,14 +108,31 @@ class Output:
             try:
                 yield
             except FedcircuitsError as error:
+                said = as_typed(str(error))
                 if self.as_json:
-                    self.result({"error": str(error), "type": type(error).__name__})
-                self.notes.print(f"error: {error}", markup=False, style="red")
+                    self.result({"error": said, "type": type(error).__name__})
+                self.notes.print(f"error: {said}", markup=False, style="red")
                 raise SystemExit(1) from None
             finally:
                 for warning in caught:
                     if issubclass(warning.category, FedcircuitsWarning):
                         self.notes.print(f"note: {warning.message}", markup=False, style="yellow")
+
+
+# Advice of the library, in the words of the command line and of federation files.
+AS_TYPED = {
+    "unknown='missing'": "--unknown missing",
+    "expectation()": "--expect",
+    "condition(...).sample()": "--sample with --given",
+    "pass id=": "name it in the file: id = 'COLUMN'",
+}
+
+
+def as_typed(message: str) -> str:
+    """An error of the library as somebody at a command line would put it."""
+    for said, typed in AS_TYPED.items():
+        message = message.replace(said, typed)
+    return message
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:

@@ -53,8 +53,8 @@ def run(
         frame = evidence if rows is not None else _one_row(evidence)
         out.frame(f"p({value} | evidence)", model.predict_proba(frame, value, unknown=how), output)
     else:
-        mean, variance = model.expectation(value, evidence), model.variance(value, evidence)
-        answer = {"mean": mean, "sd": variance**0.5}
+        mean = model.expectation(value, evidence, unknown=how)
+        answer = {"mean": mean, "sd": model.variance(value, evidence, unknown=how) ** 0.5}
         frame = pd.DataFrame(answer) if rows is not None else pd.DataFrame([answer])
         out.frame(f"{value} given the evidence", frame, output)
 
