@@ -215,7 +215,9 @@ def test_client_that_comes_back_with_other_data_is_refused_by_name() -> None:
         train(engine)
 
 
-def test_message_played_back_changes_nothing() -> None:
+def test_message_played_back_changes_nothing_and_is_noted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     engine = Here({"b": births()["b"]})
     sent: list[bytes] = []
     keeper = engine.keepers["b"]
@@ -230,6 +232,7 @@ def test_message_played_back_changes_nothing() -> None:
     header, _ = unwrap(answer(sent[-2]))  # the first agree, recorded on its way
     assert header["behind"]
     assert engine.counts["agree"] == before
+    assert "'agree' is for another state" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -47,6 +48,7 @@ KEPT = tuple(verb for verb in VERBS if verb not in ("describe", "digests", "tell
 _HEAD = struct.Struct("<4sQ")
 _MARK = b"FCP1"
 
+LOG = logging.getLogger(__name__)
 Request = tuple[str, bytes]  # verb and payload
 Send = Callable[[Mapping[str, bytes], float | None], Mapping[str, bytes | Exception]]
 
@@ -116,6 +118,7 @@ class Keeper:
             *history, request = zip(verbs, bodies, strict=True)
             if header.get("state") != self._state:
                 if not header.get("complete"):
+                    LOG.warning("%r is for another state and was not carried out", request[0])
                     return wrap({"behind": True, "identity": self._identity})
                 self._begin_again(history)
             reply = self._handle(request)
