@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -174,14 +175,22 @@ def test_site_killed_during_a_query_is_said_and_comes_back_with_its_models(
     assert running.replay.brought_back["north"] >= 1
 
 
+def signal_all(processes: list[psutil.Process], tell: Callable[[psutil.Process], None]) -> None:
+    """Stop or wake processes; one that has ended meanwhile needs neither."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            tell(process)
+
+
 def test_site_that_hangs_is_named_at_its_timeout_and_the_others_are_kept(
     running: NvflareEngine, fault: Callable[[str, str, str], Path]
 ) -> None:
-    stopped = family(running.process_id("south"))
+    stopped: list[psutil.Process] = []
 
     def stop() -> None:
-        for process in stopped:
-            process.suspend()
+        # As they are now: the job before may still have been ending when the test began.
+        stopped.extend(family(running.process_id("south")))
+        signal_all(stopped, psutil.Process.suspend)
 
     begun = fault("south", "fit", "sleep 1")
     stopping = when(begun, stop)
@@ -190,8 +199,7 @@ def test_site_that_hangs_is_named_at_its_timeout_and_the_others_are_kept(
         fed = fc.federate(None, engine=running, timeout=12, **OPTIONS)
     finally:
         stopping.join()
-        for process in stopped:
-            process.resume()
+        signal_all(stopped, psutil.Process.resume)
     assert time.monotonic() - start < 60
     assert list(fed.dropped) == ["south"]
     assert "no answer within 12" in fed.dropped["south"]
