@@ -39,6 +39,7 @@ def broken(verb: str, setting: str = "vertical") -> Breaking:
         ("share", "joint"),
     ],
 )
+@pytest.mark.slow
 def test_a_client_that_fails_at_anything_is_left_out(verb: str, rule: str) -> None:
     options: dict[str, Any] = {"id": ID, "label": LABEL, "agreement": rule, "n_clusters": 3}
     with pytest.raises(FederationError, match=r"client 'b'.*the line is dead"):

@@ -20,6 +20,8 @@ from fedcircuits.federation.rounds import add_up, learn_alone
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 
+pytestmark = pytest.mark.slow
+
 SAME = 1e-6  # nats, of the mean test log-likelihood
 
 

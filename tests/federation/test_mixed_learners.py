@@ -18,6 +18,8 @@ from fedcircuits.learners.hclt.learner import Hclt
 from fedcircuits.learners.trees import ForestClassifier
 from fedcircuits.tables import image_frame
 
+pytestmark = pytest.mark.slow
+
 EiNet = pytest.importorskip("fedcircuits.learners.einet").EiNet
 
 EINET = EiNet(width=4, epochs=2, device="cpu")

@@ -11,6 +11,8 @@ from contracts.rule import both_split, columns_split_label_shared, small_table
 from fedcircuits.federation.agreement import Anchors, Coupled, Latent, LatentTable
 from fedcircuits.learners.hclt.learner import Mixture
 
+pytestmark = pytest.mark.slow
+
 RANDOMISED = LatentTable(4, 4, epsilon=3.0, mechanism="randomised-response")
 CASES: dict[str, tuple[Any, Any]] = {
     "coupled": (Coupled(n_groups=3), columns_split_label_shared),

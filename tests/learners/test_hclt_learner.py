@@ -146,6 +146,7 @@ class TestBadInput:
         assert (proba["never"] > 0).all()
         assert proba["never"].max() < 0.05
 
+    @pytest.mark.slow
     def test_ten_thousand_categories(self, learner: str) -> None:
         rng = np.random.default_rng(0)
         rows = mixed(12_000).assign(place=[f"p{i}" for i in rng.integers(0, 10_000, size=12_000)])

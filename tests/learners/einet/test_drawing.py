@@ -102,6 +102,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_inspect_tells_and_draws_the_region_graph(saved: Path, tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["inspect", str(saved), "--picture", f"{tmp_path}/graph.svg"])
     assert told.exit_code == 0, told.output
