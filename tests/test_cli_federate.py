@@ -71,6 +71,7 @@ def test_federate_writes_a_model_that_answers(folder: Path) -> None:
     assert fed.predict_proba(rows, LABEL).sum(axis=1).to_numpy() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_federate_for_people_shows_bytes_and_what_leaves(folder: Path) -> None:
     answer = run(
         "federate", folder / "federation.toml", "-o", folder / "x.fc", "--engine", "processes"

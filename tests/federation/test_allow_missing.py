@@ -15,6 +15,8 @@ from contracts.federations import ID, LABEL, Breaking, local, split
 from contracts.rule import LEARNER
 from fedcircuits.errors import FederationError
 
+pytestmark = pytest.mark.slow
+
 ROWS = table(seed=5, n=20)[["height", "colour", "size"]]
 
 

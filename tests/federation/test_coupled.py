@@ -17,6 +17,8 @@ from fedcircuits.federation.circuit import FederatedCircuit
 from fedcircuits.federation.roots import component, couple, group_log_probs, group_states
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 
+pytestmark = pytest.mark.slow
+
 
 def within_class(n: int, seed: int = 0) -> pd.DataFrame:
     """Within each class, whether the columns of one client are high says so of the other's."""

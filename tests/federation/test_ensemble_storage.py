@@ -78,6 +78,7 @@ def test_a_density_does_not_pass_for_an_ensemble(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.log_prob(TEST), fed.log_prob(TEST))
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_and_asks_an_ensemble(tmp_path: Path) -> None:
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "fedcircuits", *map(str, arguments)]

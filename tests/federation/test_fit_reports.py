@@ -13,6 +13,8 @@ from contracts.federations import ID, LABEL, split
 from fedcircuits.federation.circuit import FederatedCircuit
 from fedcircuits.learners.hclt.learner import Mixture
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("setting", "rule"),

@@ -80,6 +80,7 @@ def ready(policy: Policy, learner: str = "factorised", **more: Any) -> Guarded:
         ("hybrid", {"agreement": "anchors", "n_clusters": 3, "n_anchors": 3}),
     ],
 )
+@pytest.mark.slow
 def test_an_open_policy_gives_the_same_model_bit_for_bit(
     setting: str, options: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -22,6 +22,8 @@ from fedcircuits.federation.leakage import Leak, named_choices, recover_label
 from fedcircuits.federation.message import PACKED, model_array, model_bytes
 from fedcircuits.federation.packing import pack_choice, pack_codes
 
+pytestmark = pytest.mark.slow
+
 # Values of single rows: the largest, the smallest and one in the middle of their column.
 CANARIES = {"height": (71.2345678901234, -63.9876543210987), "size": (0.1234567890123456,)}
 IDS = ("canary-held-by-all", "canary-held-by-a-alone")

@@ -31,6 +31,8 @@ from fedcircuits.learners.einet.random_trees import random_trees
 from fedcircuits.learners.einet.rows import Rows
 from fedcircuits.learners.einet.train import Schedule, train
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = [
     Categorical(4),
     Binomial(3),
