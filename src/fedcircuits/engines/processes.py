@@ -15,9 +15,8 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
+from fedcircuits.engines.closing import Closing
 from fedcircuits.engines.frames import Unframer, frame
 from fedcircuits.engines.worker import OK
 from fedcircuits.errors import ClientError, FederationError
@@ -57,7 +56,7 @@ class _Member:
         return ClientError(self.name, f"its process has ended (exit code {code})")
 
 
-class ProcessEngine:
+class ProcessEngine(Closing):
     """One process for each client.
 
     Args:
@@ -176,17 +175,6 @@ class ProcessEngine:
     def close(self) -> None:
         """End all processes; twice is once."""
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _end(members: dict[str, _Member]) -> None:

@@ -11,9 +11,9 @@ import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from fedcircuits.engines.closing import Closing
 from fedcircuits.engines.nvflare.channel import RELAY, Link
 from fedcircuits.engines.nvflare.coordinator import AWAY, HAS_JOB, NO_JOB, Coordinator
 from fedcircuits.engines.nvflare.flare import named
@@ -30,7 +30,7 @@ LOOK, MISSES = 10.0, 3
 HERE = "fedcircuits.engines.nvflare.engine:born_here"
 
 
-class Parties:
+class Parties(Closing):
     """An engine whose clients are the silos of a provisioned federation.
 
     Args:
@@ -169,17 +169,6 @@ class Parties:
     def close(self) -> None:
         """End the job, the server and the sites that were started here; twice is once."""
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class NvflareEngine(Parties):

@@ -12,9 +12,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from fedcircuits.engines.closing import Closing
 from fedcircuits.engines.ray import cluster
 from fedcircuits.engines.ray.cluster import LostError, PathLike, Place, Ref
 from fedcircuits.engines.replay import Answers, Replay
@@ -26,7 +26,7 @@ PAUSE = 0.1  # seconds before an actor that was just lost is called again
 BEAT = 0.5  # seconds between looks at what is waited for
 
 
-class RayEngine:
+class RayEngine(Closing):
     """Clients as actors of a Ray cluster.
 
     Args:
@@ -199,17 +199,6 @@ class RayEngine:
     def close(self) -> None:
         """Let go of the clients, and stop the cluster if it was started here; twice is once."""
         self._finalizer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _wants(

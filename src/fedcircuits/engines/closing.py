@@ -1,0 +1,26 @@
+"""What engines that hold processes have in common: they are closed at the end of a `with`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closing(ABC):
+    """Closed when the block ends, whatever happened in it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held; twice is once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
