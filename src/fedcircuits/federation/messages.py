@@ -2,7 +2,7 @@
 
 A message is a frozen dataclass whose fields are JSON values, arrays, or mappings from names to
 arrays. The server's requests and the clients' replies are all here (questions to models in
-`questions.py`); nothing else is ever sent.
+`questions.py`, to the label's owner in `judging.py`); nothing else is ever sent.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.errors import ClientError, StorageError
+from fedcircuits.federation.judging import Calibrate as Calibrate
+from fedcircuits.federation.judging import Calibrated as Calibrated
+from fedcircuits.federation.judging import Judge as Judge
+from fedcircuits.federation.judging import Judged as Judged
 from fedcircuits.federation.message import Array as Array
 from fedcircuits.federation.message import Arrays as Arrays
 from fedcircuits.federation.message import Message as Message
@@ -267,40 +271,6 @@ class UseRows(Message):
 
     choice: Array
     share: float
-
-
-@dataclass(frozen=True)
-class Judge(Message):
-    """Server, to the label's owner: (n, Y) log p(x, y) of named rows; how well is y told?"""
-
-    rows: str
-    log_joint: Array
-
-
-@dataclass(frozen=True)
-class Judged(Message):
-    """Owner: the mean of -log p(y | x), and rows behind it. The label itself stays here."""
-
-    log_loss: float
-    n_rows: int
-
-
-@dataclass(frozen=True)
-class Calibrate(Message):
-    """Server, to the label's owner: (n, S, Y) log p(x_S | y) of named rows, and log q(y)."""
-
-    rows: str
-    log_probs: Array
-    log_prior: Array
-
-
-@dataclass(frozen=True)
-class Calibrated(Message):
-    """Owner: weights (S,) and biases (Y,), and the fall in log-loss; 0 where none is kept."""
-
-    weights: Array
-    bias: Array
-    gain: float
 
 
 @dataclass(frozen=True)
