@@ -162,6 +162,8 @@ def test_moments_are_those_of_the_library(service: httpx.Client, model: Any) -> 
     second = ask(service, "moment", name="age", order=2, given=given)["values"]
     assert second == [model.moment("age", 2, given)]
     rows = [{"sex": "Male"}, {"visits": 5}]
+    unseen = {"name": "age", "given": {"sex": "unseen"}, "unknown": "missing"}
+    assert ask(service, "moment", **unseen)["values"] == [model.expectation("age")]
     spread = ask(service, "variance", name="age", rows=rows)["values"]
     assert spread == model.variance("age", pd.DataFrame(rows)).tolist()
     matrix = ask(service, "covariance", names=["age", "visits"], given=given)

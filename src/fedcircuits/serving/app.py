@@ -86,6 +86,7 @@ class Variance(_WithEvidence):
     )
     name: Annotated[str, Field(description="name of the variable")]
     impossible: Impossible = "error"
+    unknown: Unknown = "error"
 
 
 class Moment(Variance):
@@ -227,14 +228,16 @@ def _add_questions(app: FastAPI, q: Questions, workers: Workers) -> None:
     async def moment(body: Moment) -> JSONResponse:
         """E[name**order | evidence]."""
         return await workers.run(
-            lambda: q.moment(body.name, body.order, body.given, body.rows, body.impossible)
+            lambda: q.moment(
+                body.name, body.order, body.given, body.rows, body.impossible, body.unknown
+            )
         )
 
     @app.post("/variance", dependencies=token)
     async def variance(body: Variance) -> JSONResponse:
         """Var[name | evidence]."""
         return await workers.run(
-            lambda: q.variance(body.name, body.given, body.rows, body.impossible)
+            lambda: q.variance(body.name, body.given, body.rows, body.impossible, body.unknown)
         )
 
     @app.post("/covariance", dependencies=token)

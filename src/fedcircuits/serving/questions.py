@@ -104,17 +104,27 @@ class Questions:
         return _answer({"rows": _records(drawn)})
 
     def moment(
-        self, name: str, order: int, given: Row | None, rows: Rows | None, impossible: str
+        self,
+        name: str,
+        order: int,
+        given: Row | None,
+        rows: Rows | None,
+        impossible: str,
+        unknown: str,
     ) -> Answer:
         """E[name**order | evidence], one value for each row of evidence."""
         evidence = self._evidence(given, rows)
-        found = self._method("moment")(name, order, evidence, impossible=impossible)
+        found = self._method("moment")(
+            name, order, evidence, impossible=impossible, unknown=unknown
+        )
         return _answer({"values": _listed(found)})
 
-    def variance(self, name: str, given: Row | None, rows: Rows | None, impossible: str) -> Answer:
+    def variance(
+        self, name: str, given: Row | None, rows: Rows | None, impossible: str, unknown: str
+    ) -> Answer:
         """Var[name | evidence], one value for each row of evidence."""
         evidence = self._evidence(given, rows)
-        found = self._method("variance")(name, evidence, impossible=impossible)
+        found = self._method("variance")(name, evidence, impossible=impossible, unknown=unknown)
         return _answer({"values": _listed(found)})
 
     def covariance(self, names: Sequence[str] | None, given: Row | None) -> Answer:
