@@ -29,7 +29,7 @@ FORMAT = "fedcircuits"
 VERSION = 1
 MAX_HEADER_BYTES = 256 * 2**20
 MAX_DIMENSIONS = 16
-_DTYPES = {"F64", "F32", "I64", "I32", "I8", "U8", "BOOL"}
+_DTYPES = {"F64", "F32", "F16", "I64", "I32", "I8", "U8", "BOOL"}
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -38,7 +38,7 @@ def broken(verb: str, setting: str = "vertical") -> Breaking:
         ("assign", "latent"),
         ("fit", "counts"),
         ("ask", "em"),
-        ("share", "joint"),
+        ("branch", "joint"),
     ],
 )
 @pytest.mark.slow

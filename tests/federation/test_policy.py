@@ -134,6 +134,7 @@ NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "centres": {"columns": ["size"]},
     "fit": {"jobs": [JOB]},
     "round": {"columns": ["size"]},
+    "branch": {"jobs": [{"job": "B0", "columns": ["size"]}]},
     "fit_classifier": {"columns": ["size", LABEL]},
     "query": {"columns": ["size"]},
 }

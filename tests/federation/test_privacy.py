@@ -84,7 +84,7 @@ def test_no_value_of_a_single_row_and_no_id_leaves_a_client(
     setting: str, rule: str, options: dict[str, Any]
 ) -> None:
     _, engine = run(setting, rule, options)
-    assert any(message.verb in ("fit", "round") for message in engine.messages)
+    assert any(message.verb in ("fit", "round", "branch") for message in engine.messages)
     for message in engine.messages:
         where, data = f"{message.verb} {message.client}", inside(message.data)
         assert b"canary" not in data, where
@@ -177,7 +177,8 @@ def test_recovery_finds_a_label_of_some_rows() -> None:
     assign = m.Assign("K/L", choice, classes, np.zeros((0, 2), np.float32))
     assert recover_label([assign.to_bytes()], codes).accuracy == 1.0
     per_row = pack_codes(np.ones(int(chosen.sum()), dtype=np.int64), 3)
-    share = m.Share("J0", choice, 2, per_row, classes, np.ones(int(chosen.sum()), np.float32))
+    ones = np.ones(int(chosen.sum()), np.float32)
+    share = m.Branch(1, [], choice, 2, per_row, classes, ones, False, False, False)
     assert recover_label([share.to_bytes()], codes).accuracy == 1.0
 
 

@@ -30,7 +30,9 @@ from fedcircuits.federation import messages as m
 from fedcircuits.federation.client import VERBS
 
 # Requests that make models, which only the later ones look at.
-FITS, LOOKS_AT_MODELS = ("fit", "fit_classifier", "round"), ("ask", "query", "round")
+FITS, LOOKS_AT_MODELS = ("fit", "fit_classifier", "round", "branch"), (
+    "ask", "query", "round", "branch",
+)  # fmt: skip
 READS = (
     "describe",
     "digests",

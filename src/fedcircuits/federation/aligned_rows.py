@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import cast
 
 import numpy as np
+from scipy import sparse
 
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation import messages as m
-from fedcircuits.federation.fitting import SoftGroups
 from fedcircuits.federation.packing import Bytes, unpack_choice, unpack_codes
 from fedcircuits.schema import Kind, Schema, Table, Variable
 from fedcircuits.schema.grid import IntArray
@@ -69,8 +69,8 @@ class AlignedRows:
             observed=np.column_stack([table.observed, observed]),
         )
 
-    def shared_out(self, request: m.Share, mapped: IntArray) -> SoftGroups:
-        """Rows that belong to several classes in part, for a round of EM.
+    def shared_out(self, request: m.Branch, mapped: IntArray) -> sparse.csr_matrix:
+        """(n, R) how much of every row of the table belongs to every class.
 
         Args:
             request: about aligned rows.
@@ -81,8 +81,7 @@ class AlignedRows:
         per_row = unpack_codes(request.per_row, chosen.size, request.n_classes + 1)
         classes = unpack_codes(request.classes, int(per_row.sum()), request.n_classes)
         rest = np.setdiff1d(np.flatnonzero(mapped >= 0), self.rows)
-        return SoftGroups(
-            np.concatenate([np.repeat(chosen, per_row), rest]),
-            np.concatenate([classes, mapped[rest]]),
-            np.concatenate([request.weights.astype(float), np.ones(rest.size)]),
-        )
+        rows = np.concatenate([np.repeat(chosen, per_row), rest])
+        columns = np.concatenate([classes, mapped[rest]])
+        weights = np.concatenate([request.weights.astype(float), np.ones(rest.size)])
+        return sparse.csr_matrix((weights, (rows, columns)), shape=(mapped.size, request.n_classes))

@@ -204,7 +204,7 @@ class FederatedCircuit(Composite):
             return self._run("rebuild_grid=True").retrain(others)
         if self.setting != "horizontal" and not getattr(self.rule, "glues_again", False):
             return self.without_parts({client: "left"})
-        if self.rule.name == "joint":
+        if self.rule.name == "joint" and self.setting == "horizontal":
             raise FederationError(
                 f"the model was made by all clients together: the rows of {client!r} are in every "
                 "number of it. Train the others again (rebuild_grid=True)"

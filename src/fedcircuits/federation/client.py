@@ -22,6 +22,7 @@ from fedcircuits.federation import messages as m
 from fedcircuits.federation.aligned_rows import AlignedRows
 from fedcircuits.federation.anchoring import own_centres, sums_around
 from fedcircuits.federation.answering import Answering
+from fedcircuits.federation.branching import Branch, Branches, branch_of
 from fedcircuits.federation.calibration import fit_calibration, label_log_joint, log_loss
 from fedcircuits.federation.classifiers import KEY, train_classifier
 from fedcircuits.federation.clusters import cluster_rows, drawn_classes
@@ -30,8 +31,6 @@ from fedcircuits.federation.fitting import (
     CLASS,
     BoolArray,
     Models,
-    SoftGroups,
-    among,
     fit_job,
     for_job,
     labels,
@@ -50,14 +49,14 @@ VERBS: dict[str, type[m.Message]] = {
     "describe": m.Describe, "agree": m.Agree, "digests": m.AskDigests, "align": m.Align,
     "tell_label": m.AskLabel, "take_label": m.Label, "cluster": m.Cluster, "assign": m.Assign,
     "start": m.AskStart, "centres": m.AskCentres, "table_of": m.AskTable, "fit": m.Fit,
-    "ask": m.Ask, "name_rows": m.NameRows, "share": m.Share, "use_rows": m.UseRows,
+    "ask": m.Ask, "name_rows": m.NameRows, "branch": m.Branch, "use_rows": m.UseRows,
     "judge": m.Judge, "calibrate": m.Calibrate,
     "query": m.Query, "fit_classifier": m.FitClassifier, "round": m.Round,
     "roots": m.AskRoots,
 }  # fmt: skip
 # Requests that take long or draw numbers: their replies are kept, for as long as nothing changes.
-COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres", "round", "roots")
-CHANGING = ("agree", "align", "take_label", "cluster", "assign", "centres", "share", "use_rows")
+COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres", "round", "branch", "roots")
+CHANGING = ("agree", "align", "take_label", "cluster", "assign", "centres", "use_rows")
 
 
 class Client:
@@ -101,12 +100,12 @@ class Client:
         self._table: Table | None = None
         self._aligned = AlignedRows(name)
         self._groups: dict[str, IntArray] = {}  # cluster or latent class of every row, by job
-        self._shares: dict[str, SoftGroups] = {}  # the same where rows belong to several
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[str, Density] = {}
         self._reports: list[Any] = []  # of the fits of the job under way
         self._roots_of = RootGroups(self._models)
         self._sessions = Sessions(name)
+        self._branches = Branches(name)
         self._told: dict[str, str] = {}  # the last request of every kind that changes me
         self._done: dict[str, tuple[str, bytes]] = {}  # last reply of every costly kind
 
@@ -204,7 +203,7 @@ class Client:
                 table.columns(columns) if columns else table, strata, request.n_clusters, rng
             )
         self._groups[request.job] = index
-        rows = np.bincount(index, minlength=stratum_of.size).astype(float)
+        rows = np.bincount(index, minlength=stratum_of.size).astype(np.int32)
         told = index[self._aligned.rows] if request.tell_rows else index[:0]
         if request.epsilon > 0:
             if not self._secret:
@@ -277,10 +276,10 @@ class Client:
     def _fit_job(self, job: dict[str, Any]) -> Models:
         """The models of one job: one, or one for each class (see `fitting`)."""
         table = self._have()
-        groups: dict[str, IntArray | SoftGroups] = {**self._groups, **self._shares}
+        groups = self._groups
         if self._use is not None:
             table = table.rows(self._use)
-            groups = {name: among(group, self._use) for name, group in groups.items()}
+            groups = {name: group[self._use] for name, group in groups.items()}
         label = self._label if self._label in table.schema else None
         rng = named_rng(self._seed, self.name, job["job"])
         tells = getattr(self._make_learner(CLASS), "label", None) == CLASS
@@ -313,11 +312,19 @@ class Client:
             self._use = use
         return m.Ready(len(self._have()), [])
 
-    def _share(self, request: m.Share) -> m.Ready:
-        """Responsibilities of aligned rows, for a round of EM."""
+    def _branch(self, request: m.Branch) -> m.BranchDone:
+        """One step of federated EM: shares of rows in, evidence or models out."""
+
+        def begin(job: str, table: Table, shares: Any) -> Branch:
+            label = self._label if self._label in table.schema else None
+            rng = named_rng(self._seed, self.name, job)
+            return branch_of(self._make_learner(label), table, shares, rng)
+
         mapped = self._groups.get("K/L", np.full(len(self._have()), -1, dtype=np.int64))
-        self._shares[request.job] = self._aligned.shared_out(request, mapped)
-        return m.Ready(len(self._have()), [])
+        with threadpool_limits(1):
+            told, made = self._branches.answer(request, self._have(), self._aligned, mapped, begin)
+        self._models |= made
+        return told
 
     def _judge(self, request: m.Judge) -> m.Judged:
         """How well the label is told; the label stays here."""
@@ -391,4 +398,4 @@ class Client:
 
 def _unnamed(strata: IntArray) -> IntArray:
     """Strata numbered by size of code only: which clusters belong together, not to which label."""
-    return np.unique(strata, return_inverse=True)[1].astype(np.int64)
+    return np.unique(strata, return_inverse=True)[1].astype(np.int32)

@@ -88,7 +88,7 @@ def drawn_classes(table: FloatArray, clusters: IntArray, rng: np.random.Generato
         clusters: (n,) k of each row.
         rng: source of the draws.
     """
-    upto = np.cumsum(table, axis=1)[clusters]  # (n, R)
+    upto = np.cumsum(table, axis=1, dtype=float)[clusters]  # (n, R)
     at = rng.random(len(clusters))[:, None] * upto[:, -1:]
     return np.asarray((at >= upto).sum(axis=1).clip(max=table.shape[1] - 1), dtype=np.int64)
 

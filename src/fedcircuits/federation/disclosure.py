@@ -134,6 +134,11 @@ def _round(request: m.Round, policy: Policy, _: str | None) -> Asked:
     return Asked(tuple(request.columns), fault)
 
 
+def _branch(request: m.Branch, policy: Policy, _: str | None) -> Asked:
+    names = tuple(name for job in request.jobs for name in job["columns"])
+    return Asked(names, _leaves(request.keep or not request.last, policy))
+
+
 def _query(request: m.Query, policy: Policy, label: str | None) -> Asked:
     names = (*request.columns, *request.keep, *request.given, request.target)
     columns = tuple(dict.fromkeys(name for name in names if name))
@@ -174,6 +179,11 @@ def _fitted(reply: m.Fitted) -> Groups:
     yield "rows behind a model", reply.rows.values()
 
 
+def _branch_done(reply: m.BranchDone) -> Groups:
+    yield "rows behind a model", reply.rows.values()
+    yield "rows of a class", reply.class_rows
+
+
 ENTRIES: dict[str, Entry] = {
     "describe": Entry(m.Description, _describe, lambda reply: iter([("rows", [reply.n_rows])])),
     "agree": Entry(m.Ready, _agree, _ready),
@@ -195,7 +205,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "ask": Entry(m.Answer),
     "roots": Entry(m.Roots),
-    "share": Entry(m.Ready),
+    "branch": Entry(m.BranchDone, _branch, _branch_done),
     "use_rows": Entry(m.Ready),
     "judge": Entry(
         m.Judged, _label_used, lambda reply: iter([("rows with a label", [reply.n_rows])])

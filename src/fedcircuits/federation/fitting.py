@@ -12,7 +12,7 @@ learners fit the classes of a grouping one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,28 +22,13 @@ from fedcircuits.circuits import build
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.schema import Schema, Table, Variable
-from fedcircuits.schema.grid import FloatArray, IntArray
+from fedcircuits.schema.grid import IntArray
 
 BoolArray = NDArray[np.bool_]
 
 CLASS = "class\x1fagreed"  # no column of a user is called so
 Learn = Callable[[Table, str | None, np.random.Generator], Density]
 Models = dict[str, tuple[Density, float]]
-
-
-@dataclass(frozen=True)
-class SoftGroups:
-    """Rows that belong to several classes in part.
-
-    Attributes:
-        rows: (m,) positions in the table.
-        classes: (m,) a class of each.
-        weights: (m,) how much of the row belongs to it.
-    """
-
-    rows: IntArray
-    classes: IntArray
-    weights: FloatArray
 
 
 def labels(table: Table, label: str | None, client: str) -> tuple[IntArray, BoolArray]:
@@ -54,19 +39,11 @@ def labels(table: Table, label: str | None, client: str) -> tuple[IntArray, Bool
     return table.values[:, at].astype(np.int64), table.observed[:, at]
 
 
-def among(group: IntArray | SoftGroups, use: BoolArray) -> IntArray | SoftGroups:
-    """The grouping of some of the rows."""
-    if not isinstance(group, SoftGroups):
-        return group[use]
-    kept, place = use[group.rows], np.cumsum(use) - 1
-    return SoftGroups(place[group.rows[kept]], group.classes[kept], group.weights[kept])
-
-
 def fit_job(
     job: Mapping[str, Any],
     table: Table,
     label: str | None,
-    groups: Mapping[str, IntArray | SoftGroups],
+    groups: Mapping[str, IntArray],
     learn: Learn,
     rng: np.random.Generator,
     *,
@@ -85,13 +62,13 @@ def fit_job(
     """
     columns = list(job["columns"])
     if job.get("classes") is not None:
-        part, codes = _coded(table.columns(columns), groups[job["classes"]])
+        part, codes = table.columns(columns), groups[job["classes"]]
         if not tells_classes:
             return _one_by_one(job["job"], part, codes, learn, rng)
         return _per_class(job["job"], _with_class(part, codes), CLASS, learn, rng)
     part = table.columns(columns)
     if job["group"] is not None:
-        part = _part(part, groups[job["group"]], int(job["value"]))
+        part = part.rows(np.flatnonzero(groups[job["group"]] == int(job["value"])))
     known = label if label in part.schema else None
     if known is not None and job["per_label"]:
         return _per_class(job["job"], part, known, learn, rng)
@@ -101,21 +78,6 @@ def fit_job(
     if columns == [known]:
         return {job["job"]: (_shares(part), n_rows)}
     return {job["job"]: (learn(part, known, rng), n_rows)}
-
-
-def _part(table: Table, group: IntArray | SoftGroups, value: int) -> Table:
-    """The rows of one class."""
-    if isinstance(group, SoftGroups):
-        mine = group.classes == value
-        return replace(table.rows(group.rows[mine]), weights=group.weights[mine])
-    return table.rows(np.flatnonzero(group == value))
-
-
-def _coded(table: Table, group: IntArray | SoftGroups) -> tuple[Table, IntArray]:
-    """Rows and their classes; a row in several classes comes once for each, with its weights."""
-    if isinstance(group, SoftGroups):
-        return replace(table.rows(group.rows), weights=group.weights), group.classes
-    return table, group
 
 
 def _with_class(table: Table, codes: IntArray) -> Table:

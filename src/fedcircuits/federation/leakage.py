@@ -84,7 +84,7 @@ def _hints(record: encoding.Record, n: int, choices: Sequence[BoolArray]) -> Ite
         packed["codes"] = ("", len(record.header["categories"]) + 1)
     elif record.kind == "Assign":
         packed["classes"] = ("choice", arrays["table"].shape[1])
-    elif record.kind == "Share":
+    elif record.kind == "Branch":
         packed["per_row"] = ("choice", record.header["n_classes"] + 1)
         yield from _responsibilities(record, n)
     for field, (choice, n_codes) in packed.items():

@@ -2,7 +2,8 @@
 
 A message is a frozen dataclass whose fields are JSON values, arrays, or mappings from names to
 arrays. The server's requests and the clients' replies are all here (questions to models in
-`questions.py`, to the label's owner in `judging.py`); nothing else is ever sent.
+`questions.py`, to the label's owner in `judging.py`, shares of rows in `sharing.py`); nothing else
+is ever sent.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from fedcircuits.federation.questions import Ask as Ask
 from fedcircuits.federation.questions import AskRoots as AskRoots
 from fedcircuits.federation.questions import Query as Query
 from fedcircuits.federation.questions import Roots as Roots
+from fedcircuits.federation.sharing import Branch as Branch
+from fedcircuits.federation.sharing import BranchDone as BranchDone
 from fedcircuits.schema.grid import IntArray
 
 
@@ -247,22 +250,6 @@ class JointTable(Message):
     """Client: (anchors, clusters) counts."""
 
     counts: Array
-
-
-@dataclass(frozen=True)
-class Share(Message):
-    """Server: how much of chosen aligned rows belongs to which classes, for rounds of EM.
-
-    `per_row` (packed) says how many classes a row belongs to, `classes` (packed) which ones, row
-    after row, and `weights` how much of the row is in each.
-    """
-
-    job: str
-    choice: Array
-    n_classes: int
-    per_row: Array
-    classes: Array
-    weights: Array
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def _state_log_probs(model: Circuit, children: IntArray, table: Table) -> FloatA
 def component(model: Circuit, groups: IntArray, k: int) -> Circuit:
     """p(x | k) as a circuit."""
     assembler = Assembler(model.schema)
-    nodes = _group_nodes(assembler, model, groups)
+    nodes = group_nodes(assembler, model, groups)
     return Circuit.assemble(assembler, nodes[k])
 
 
@@ -151,12 +151,12 @@ def couple(
         weights: (t,) their weights.
     """
     assembler = Assembler(schema)
-    nodes = [_group_nodes(assembler, *pair) for pair in zip(models, groups, strict=True)]
+    nodes = [group_nodes(assembler, *pair) for pair in zip(models, groups, strict=True)]
     products = [assembler.product([nodes[c][k] for c, k in enumerate(chosen)]) for chosen in tuples]
     return Circuit.assemble(assembler, assembler.sum(products, np.log(weights / weights.sum())))
 
 
-def _group_nodes(assembler: Assembler, model: Circuit, groups: IntArray) -> list[int]:
+def group_nodes(assembler: Assembler, model: Circuit, groups: IntArray) -> list[int]:
     """Add a circuit to an assembler without its root; the node of each group instead."""
     columns = [assembler.schema.position(name) for name in model.schema.names]
     structure = model.structure

@@ -75,9 +75,9 @@ def assign_classes(
     requests = {}
     for client in clients:
         mine = np.isin(numbers, server.aligned[client])
-        nothing = np.zeros((0, n_classes), dtype=np.float32)
+        nothing = np.zeros((0, n_classes), dtype=np.float16)
         alone = tables is not None and int(mine.sum()) < server.n_rows[client]
-        table = tables[client].astype(np.float32) if alone and tables is not None else nothing
+        table = tables[client].astype(np.float16) if alone and tables is not None else nothing
         choice = choice_of(server, client, numbers)
         requests[client] = m.Assign(group, choice, pack_codes(classes[mine], n_classes), table)
     server.call(PHASE, "assign", requests, m.Ready)

@@ -128,7 +128,7 @@ class Anchors:
         jobs = []
         for client in owners:
             size = clustered[client].rows.size
-            tables[f"rows {client}"] = clustered[client].rows
+            tables[f"rows {client}"] = clustered[client].rows.astype(float)
             found = {
                 i: _meet(server, client, "P", space.group, tables[f"strata {i}"].size, size)
                 for i, space in enumerate(spaces)

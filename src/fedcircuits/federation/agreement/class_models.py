@@ -17,7 +17,6 @@ def class_jobs(
     classes_of: Callable[[str], list[int]],
     *,
     label_private: bool,
-    round_: str = "",
 ) -> list[Job]:
     """One job for each subspace and holder, where the learner may serve all classes at once.
 
@@ -27,14 +26,13 @@ def class_jobs(
         classes_of: classes of a client.
         label_private: whether classes mix labels. If not, the label says nothing beyond the class
             and is a factor of its own; else its owner fits class by class, the label among them.
-        round_: of repeated fits; a later one leaves the models of an earlier one alone.
     """
     jobs = []
     spaces = spaces_with_label(server)
     for s, (columns, holders) in enumerate(spaces):
         features = tuple(name for name in columns if name != server.label)
         for client in holders:
-            name = f"L{s}{round_}"
+            name = f"L{s}"
             if len(features) == len(columns):
                 jobs.append(Job(client, name, columns, classes=group))
                 continue
@@ -42,7 +40,7 @@ def class_jobs(
             if label_private or not features:
                 jobs += [Job(client, f"{name}.{c}", columns, group, c) for c in classes]
                 continue
-            label, own = (server.label or "",), f"L{len(spaces) + s}{round_}"
+            label, own = (server.label or "",), f"L{len(spaces) + s}"
             jobs.append(Job(client, name, features, classes=group))
             jobs += [Job(client, f"{own}.{c}", label, group, c) for c in classes]
     return jobs
@@ -51,7 +49,7 @@ def class_jobs(
 def cell_of(key: Key) -> tuple[int, int]:
     """Class and subspace of a model that a job of `class_jobs` gave."""
     base, _, alone = key[1].partition(".")
-    return int(alone) if alone else key[2], int(base[1:].partition("@")[0])
+    return int(alone) if alone else key[2], int(base[1:])
 
 
 def by_cell(ingredients: Ingredients) -> dict[tuple[int, int], list[Key]]:

@@ -70,9 +70,7 @@ def fit_clusters(
     label_private: bool,
 ) -> Ingredients:
     """Models of every subspace, holder and cluster of the holder."""
-    jobs = class_jobs(
-        server, "K", lambda c: list(range(sizes[c])), label_private=label_private, round_="@K"
-    )
+    jobs = class_jobs(server, "K", lambda c: list(range(sizes[c])), label_private=label_private)
     # Which client each column of the tuples belongs to outlives a client that drops out.
     order = {f"column {client}": np.array([float(i)]) for i, client in enumerate(server.clients)}
     return fit(server, jobs, take, Ingredients(server.schema, server.label, tables=tables | order))

@@ -26,7 +26,7 @@ from fedcircuits.federation.agreement.aligned import (
     strata_of_rows,
 )
 from fedcircuits.federation.agreement.class_models import by_cell, class_jobs
-from fedcircuits.federation.agreement.latent_classes import LatentClasses, fit_within_strata
+from fedcircuits.federation.agreement.latent_classes import LatentClasses, fit_tuples
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.federation.server import Server
@@ -34,6 +34,13 @@ from fedcircuits.federation.training import Ingredients, fit
 from fedcircuits.schema.grid import FloatArray, IntArray
 
 GROUP = "K/L"
+# The most are as many as go nine into a word of 64 bits: a row of two clients then takes 2.8 bytes.
+ROWS_PER_CLUSTER, FEWEST_CLUSTERS, MOST_CLUSTERS = 256, 32, 138
+
+
+def automatic_clusters(n_rows: int) -> int:
+    """K by aligned rows: the finer, the more a class can be about what other clients hold."""
+    return int(np.clip(n_rows // ROWS_PER_CLUSTER, FEWEST_CLUSTERS, MOST_CLUSTERS))
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,12 @@ class Latent:
 
     Attributes:
         n_classes: R.
-        n_clusters: K at each client.
+        n_clusters: K at each client, by default one for 256 aligned rows, 32 to 138.
         label_private: cluster without the label at its owner.
     """
 
     n_classes: int = 16
-    n_clusters: int = 32
+    n_clusters: int | None = None
     label_private: bool = False
 
     @property
@@ -69,22 +76,15 @@ class Latent:
 
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
         """Cluster, fit latent classes within strata, assign, fit one model a class."""
-        clustered = cluster_everywhere(server, self.n_clusters, not self.label_private)
+        n_clusters = self.n_clusters or automatic_clusters(common_rows(server).size)
+        clustered = cluster_everywhere(server, n_clusters, not self.label_private)
         indices = aligned_indices(server, clustered)
         strata = strata_of_rows(server, clustered, indices, not self.label_private)
         sizes = [clustered[c].rows.size for c in server.clients]
-        model = self.agree(indices, strata, sizes, named_rng(server.seed, "latent"))
+        rng = named_rng(server.seed, "latent")
+        model = fit_tuples(indices, strata, sizes, self.n_classes, rng)
         rows = self.assign(server, model, indices)
         return fit_classes(server, take, rows, label_private=self.label_private)
-
-    def agree(
-        self, indices: IntArray, strata: IntArray, sizes: list[int], rng: np.random.Generator
-    ) -> LatentClasses:
-        """The latent classes of the index tuples."""
-        tuples, first, counts = np.unique(indices, axis=0, return_index=True, return_counts=True)
-        return fit_within_strata(
-            tuples, counts.astype(float), sizes, strata[first], self.n_classes, rng
-        )
 
     def assign(self, server: Server, model: LatentClasses, indices: IntArray) -> FloatArray:
         """Tell each aligned row's class; (R,) rows of each class."""
@@ -101,12 +101,7 @@ class Latent:
 
 
 def fit_classes(
-    server: Server,
-    take: Mapping[str, Any],
-    rows: FloatArray,
-    *,
-    label_private: bool,
-    group: str = GROUP,
+    server: Server, take: Mapping[str, Any], rows: FloatArray, *, label_private: bool
 ) -> Ingredients:
     """Models of every subspace, holder and latent class.
 
@@ -115,16 +110,9 @@ def fit_classes(
         take: as for `Rule.train`.
         rows: (R,) rows of each class.
         label_private: whether classes mix labels.
-        group: the grouping that holds the classes.
     """
     classes = [int(cls) for cls in np.flatnonzero(rows > 0)]
-    jobs = class_jobs(
-        server,
-        group,
-        lambda _: classes,
-        label_private=label_private,
-        round_="" if group == GROUP else f"@{group}",
-    )
+    jobs = class_jobs(server, GROUP, lambda _: classes, label_private=label_private)
     return fit(server, jobs, take, Ingredients(server.schema, server.label, tables={"rows": rows}))
 
 

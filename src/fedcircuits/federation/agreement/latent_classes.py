@@ -119,3 +119,23 @@ def fit_within_strata(
         for c, table in enumerate(part.log_r):
             log_r[c].append(table)
     return LatentClasses(np.concatenate(log_q), [np.concatenate(t) for t in log_r])
+
+
+def fit_tuples(
+    indices: IntArray,
+    strata: IntArray,
+    sizes: list[int],
+    n_classes: int,
+    rng: np.random.Generator,
+) -> LatentClasses:
+    """Latent classes of the index tuples of rows.
+
+    Args:
+        indices: (n, C) cluster of each row at each client.
+        strata: (n,) stratum of each row, which its tuple decides.
+        sizes: K_c of each client.
+        n_classes: R in all.
+        rng: source of the starts.
+    """
+    tuples, first, counts = np.unique(indices, axis=0, return_index=True, return_counts=True)
+    return fit_within_strata(tuples, counts.astype(float), sizes, strata[first], n_classes, rng)

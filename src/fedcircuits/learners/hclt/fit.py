@@ -11,12 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from fedcircuits.learners.hclt.chow_liu import chow_liu_tree, structure_rows
+from fedcircuits.learners.hclt.class_em import fit_class_trees
 from fedcircuits.learners.hclt.em import (
     EmOptions,
     EmResult,
@@ -35,6 +37,7 @@ from fedcircuits.learners.hclt.tilt_rounds import FEW_VALIDATION_ROWS, fit_label
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.integer]
 Progress = Callable[[float, str], None]
+Aim = Literal["label", "density"]
 
 _MIN_ROWS_FOR_VALIDATION = 40
 _MAX_VALIDATION_ROWS = 20_000
@@ -57,6 +60,8 @@ class FitOptions:
             where validation improves.
         head: Whether trees are mixed into p(y | x); None tries it and keeps it where validation
             AUC gains enough (see `choose_head.py`).
+        aim: "label" fits classes to be told apart (the tilt), "density" to be described each
+            (`class_em.py`).
         n_tilt_steps: L-BFGS steps of the first fit of the tilt.
         n_prior_rounds: Rounds of the prior's update.
         prior_scale: What the strengths of the tilt's prior are multiplied by in a last round.
@@ -69,6 +74,7 @@ class FitOptions:
     validation_share: float = 0.1
     class_transitions: bool | None = None
     head: bool | None = False
+    aim: Aim = "label"
     n_tilt_steps: int = 40
     n_prior_rounds: int = 2
     prior_scale: float = 1.0
@@ -274,6 +280,10 @@ def _fit(
         forest: Forest | None = None
         if sample.labels is None or n_classes < 2:
             model = class_tree_of(tree)
+        elif options.aim == "density":
+            tell(0.6, "classes")
+            model, curve = fit_class_trees(result.tree, train, held, sample, sizes.smoothing)
+            report["train_log_likelihood"] = curve
         else:
             n_unseen = len(held.codes)
             if validation is None:

@@ -291,6 +291,12 @@ class TreePass:
         share = np.where(possible, pattern_weights / np.where(possible, likelihood, 1), 0)
         root_state = up.root * self._root
         root_state *= share.astype(self.dtype)[:, None]
+        self.add_flows(patterns, up, root_state, counts)
+
+    def add_flows(
+        self, patterns: Patterns, up: Upward, root_state: AnyFloat, counts: Counts
+    ) -> None:
+        """Add the expected counts that follow from flows (U, H) of the root's states, in place."""
         counts.root += root_state.sum(axis=0)
         for latent, state in self.downward(patterns, up, root_state):
             if self.tree.parent[latent] >= 0:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 
 from fedcircuits.density import Density
 from fedcircuits.fit_report import FitReport
+from fedcircuits.learners.hclt.branch import fit_branch
 from fedcircuits.learners.hclt.em import Smoothing
-from fedcircuits.learners.hclt.fit import FitOptions, FittedTree, Sample, fit_hclt, fit_mixture
+from fedcircuits.learners.hclt.fit import Aim, FitOptions, FittedTree, Sample, fit_hclt, fit_mixture
 from fedcircuits.learners.hclt.forest import Forest
 from fedcircuits.learners.hclt.head import HeadedCircuit
 from fedcircuits.learners.hclt.in_rounds import Sums, Task, fit_in_rounds
@@ -21,7 +23,7 @@ from fedcircuits.learners.hclt.report import choices, sizes
 from fedcircuits.learners.hclt.to_circuit import to_circuit
 from fedcircuits.learners.prepare import Coded, Missing, in_canonical_order, prepare
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import IntArray
+from fedcircuits.schema.grid import FloatArray, IntArray
 
 # Pseudo-rows of a class that the training rows do not have.
 ABSENT_ROWS = 0.1
@@ -57,6 +59,8 @@ class Hclt:
             as many for choices about the label (from 500 on); all are learned from in the end.
         prior_scale: what the strengths of the tilt's prior are multiplied by in the end, unless
             that is worse on validation rows by more than one standard error.
+        aim: what the classes of the label are fitted for: "label" to be told apart (the tilt),
+            "density" to be described each as well as can be (see `class_em.py`; no head).
         progress: called with the fraction done and a few words.
     """
 
@@ -70,6 +74,7 @@ class Hclt:
     head: bool | None = None
     validation_share: float = 0.1
     prior_scale: float = 1.0
+    aim: Aim = "label"
     progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -80,12 +85,13 @@ class Hclt:
     def for_classes(self, n_rows: int, n_classes: int) -> Self:
         """The learner for a label that stands for many agreed classes of a federation.
 
-        Its circuit is copied once a class, so with many of them it has fewer states.
+        What counts is how well each of them is described. The circuit is copied once a class, so
+        with many of them it has fewer states.
         """
-        if n_classes <= MANY_CLASSES or self.n_states is not None:
+        if n_classes <= MANY_CLASSES:
             return self
         n_states = int(np.clip(np.sqrt(n_rows / 4), 2, MOST_STATES_MANY_CLASSES))
-        return replace(self, n_states=n_states, class_transitions=False)
+        return replace(self, n_states=self.n_states or n_states, aim="density")
 
     def for_mixing(self) -> Self:
         """The learner for one of several clients whose models of other rows will be averaged.
@@ -152,6 +158,35 @@ class Hclt:
         report = FitReport(self.name, time.perf_counter() - start, told, curve, {}, coded.warnings)
         return to_circuit(found.model, schema, self.label, report)
 
+    def branch(
+        self, table: Table, shares: sparse.csr_matrix, rng: np.random.Generator
+    ) -> Generator[FloatArray, sparse.csr_matrix | None, Density]:
+        """Learn p(x | l) together with others that hold other columns (see `branch.py`).
+
+        Every latent has as many states as there are classes. Yields (n, R) log p(x | l), is sent
+        the next shares of rows or None; the circuit's root has one child for each class, in order.
+
+        Args:
+            table: own rows, the schema and its grids agreed.
+            shares: (n, R) how much of each row belongs to each class.
+            rng: of this branch.
+        """
+        start = time.perf_counter()
+        coded = prepare(table, label=None, missing=self.missing, n_bins=self.n_bins)
+        schema = coded.table.schema
+        tree = yield from fit_branch(
+            coded.codes,
+            coded.cards,
+            shares,
+            label=None if self.label is None else schema.position(self.label),
+            is_tree=self.name != "mixture",
+            smoothing=self._options().smoothing,
+            rng=rng,
+        )
+        told = {"n_states": tree.n_states, "n_parameters": tree.n_parameters}
+        report = FitReport(self.name, time.perf_counter() - start, told, (), {}, coded.warnings)
+        return to_circuit(class_tree_of(tree), schema, None, report)
+
     def _fit_coded(
         self, coded: Coded, rng: np.random.Generator
     ) -> tuple[FittedTree, IntArray, int]:
@@ -200,6 +235,7 @@ class Hclt:
             head=self.head,
             validation_share=self.validation_share,
             prior_scale=self.prior_scale,
+            aim=self.aim,
         )
 
 

@@ -1,0 +1,343 @@
+"""`joint` where columns are split: EM for one latent tree whose branches stay at the clients.
+
+    p(x) = sum_l q(l) prod_S sum_{c in holders(S)} w(c | l, S) p_c(x_S | l)
+
+The start is that of `latent`: clusters told, classes fitted to the index tuples within the strata
+of the label. In every round clients are told how much of each aligned row belongs to each class,
+improve their branches p_c(x_S | l), and tell how likely their part of each row is under each class;
+the server multiplies and has the next shares. Rounds end when rows that nobody fits on no longer
+gain; a last step then sees all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from fedcircuits.circuits import Assembler, Circuit
+from fedcircuits.density import Density
+from fedcircuits.errors import ClientError
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.agreement.aligned import (
+    PHASE,
+    aligned_indices,
+    assign_classes,
+    choice_of,
+    cluster_everywhere,
+    common_rows,
+    spaces_with_label,
+    strata_of_rows,
+)
+from fedcircuits.federation.agreement.latent_classes import fit_tuples
+from fedcircuits.federation.agreement.validation import key_of_model
+from fedcircuits.federation.glue import Network
+from fedcircuits.federation.packing import pack_codes
+from fedcircuits.federation.placement import SERVER
+from fedcircuits.federation.remote import RemoteDensity
+from fedcircuits.federation.roots import component, component_key, group_nodes
+from fedcircuits.federation.seeds import named_rng
+from fedcircuits.federation.server import Server
+from fedcircuits.federation.training import Ingredients, drop_or_raise, read_reports
+from fedcircuits.federation.weights import log_shares
+from fedcircuits.schema.grid import FloatArray, IntArray
+
+Key = tuple[str, str, int]
+TRAINING = "training"
+CLASSES = "classes"  # the table of rows of each class
+LEAST_SHARE = 0.002  # less of a row than this is not worth a message
+MOST_CLASSES = 64
+VALIDATION_SHARE, MOST_VALIDATION_ROWS, LEAST_VALIDATION_ROWS = 0.1, 2000, 40
+NEVER_NONE = 1e-9  # rows of a class at a client that has none: its branch has every class
+LEAST_GAIN = 0.002  # nats a row that a round has to bring
+
+
+def automatic_classes(n_rows: int) -> int:
+    """R and K by aligned rows: as the states of a latent tree follow from its rows."""
+    return int(np.clip(np.sqrt(n_rows / 4), 2, MOST_CLASSES))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is agreed before the first round.
+
+    Attributes:
+        numbers: (n,) rows that every client holds.
+        held: (n,) which of them no step but the last is fitted on.
+        jobs: id and columns of the branches of each client; a holder's branch of a subspace has
+            the subspace's id.
+        tell_rows: whether a subspace has several holders, whose rows then count.
+    """
+
+    numbers: IntArray
+    held: np.ndarray[Any, np.dtype[np.bool_]]
+    jobs: dict[str, list[dict[str, Any]]]
+    tell_rows: bool
+
+
+def train_branches(
+    server: Server,
+    take: Mapping[str, Any],
+    *,
+    n_rounds: int,
+    n_classes: int | None,
+    n_clusters: int | None,
+    label_private: bool,
+) -> Ingredients:
+    """Rounds of shares and evidence.
+
+    Args:
+        server: columns split over its clients, or both.
+        take: as for `Rule.train`.
+        n_rounds: most rounds.
+        n_classes: R, None for automatic.
+        n_clusters: K at each client, None for automatic.
+        label_private: whether the label's owner clusters without its label.
+    """
+    while True:
+        size = automatic_classes(common_rows(server).size)
+        share = _start(server, n_classes or size, n_clusters or size, not label_private)
+        made = _rounds(server, take, share, n_rounds)
+        if made is not None:
+            return made
+
+
+def _rounds(
+    server: Server, take: Mapping[str, Any], share: FloatArray, n_rounds: int
+) -> Ingredients | None:
+    """Rounds from shares (n, R) on, and the models; None where a client was lost on the way."""
+    plan = _plan(server)
+    score, seconds = -np.inf, dict.fromkeys(server.clients, 0.0)
+    for number in range(n_rounds + 1):
+        told = np.where(plan.held[:, None], 0.0, share)
+        answers = _step(server, plan, number, told, take, last=False)
+        if answers is None:
+            return None
+        for client, answer in answers.items():
+            seconds[client] += float(answer.seconds.sum())
+        log_q = log_shares(told.sum(axis=0) + 1.0 / told.shape[1])  # (R,)
+        log_joint = log_q + _evidence(plan, answers)
+        log_total = logsumexp(log_joint, axis=1, keepdims=True)  # (n, 1)
+        judged = log_total[plan.held if plan.held.any() else slice(None), 0]
+        share = np.exp(log_joint - np.where(np.isfinite(log_total), log_total, 0.0))
+        mean = float(judged[np.isfinite(judged)].mean()) if np.isfinite(judged).any() else -np.inf
+        if mean < score + LEAST_GAIN:
+            break
+        score = mean
+    share = _thinned(share)
+    answers = _step(server, plan, number + 1, share, take, last=True)
+    if answers is None:
+        return None
+    for client, answer in answers.items():
+        seconds[client] += float(answer.seconds.sum())
+    return replace(_made(server, plan, share, take, answers), seconds=seconds)
+
+
+def _start(server: Server, n_classes: int, n_clusters: int, within_label: bool) -> FloatArray:
+    """(n, R) shares of aligned rows by their index tuples; other rows are mapped by their own."""
+    clustered = cluster_everywhere(server, n_clusters, within_label)
+    indices = aligned_indices(server, clustered)
+    strata = strata_of_rows(server, clustered, indices, within_label)
+    sizes = [clustered[c].rows.size for c in server.clients]
+    model = fit_tuples(indices, strata, sizes, n_classes, named_rng(server.seed, "latent"))
+    if any(server.n_rows[c] > len(indices) for c in server.clients):
+        nothing = np.zeros(0, dtype=np.int64)
+        tables = {client: model.given_cluster(at) for at, client in enumerate(server.clients)}
+        size = len(model.log_q)
+        assign_classes(server, server.clients, "K/L", nothing, nothing, size, tables)
+    log_joint = model.log_joint(indices)
+    return np.asarray(np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True)))
+
+
+def _plan(server: Server) -> Plan:
+    common = common_rows(server)
+    held = np.zeros(common.size, dtype=bool)
+    n_held = min(MOST_VALIDATION_ROWS, int(VALIDATION_SHARE * common.size))
+    if n_held >= LEAST_VALIDATION_ROWS:
+        held[named_rng(server.seed, "joint").permutation(common.size)[:n_held]] = True
+    jobs: dict[str, list[dict[str, Any]]] = {}
+    several = False
+    for s, (columns, holders) in enumerate(spaces_with_label(server)):
+        several |= len(holders) > 1
+        for client in holders:
+            jobs.setdefault(client, []).append({"job": f"B{s}", "columns": list(columns)})
+    return Plan(common, held, jobs, several)
+
+
+def _thinned(share: FloatArray) -> FloatArray:
+    """Shares without the smallest; what is left of a row adds up to one."""
+    kept = np.where(share < LEAST_SHARE, 0.0, share)
+    total = kept.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(kept, total, out=np.zeros_like(kept), where=total > 0))
+
+
+def _step(
+    server: Server,
+    plan: Plan,
+    number: int,
+    share: FloatArray,
+    take: Mapping[str, Any],
+    *,
+    last: bool,
+) -> dict[str, m.BranchDone] | None:
+    """Shares (n, R) down; what clients say to them. None where a client failed and is left out."""
+    share = _thinned(share)
+    at, classes = np.nonzero(share)
+    n_classes = share.shape[1]
+    per_row = pack_codes(np.bincount(at, minlength=len(share)), n_classes + 1)
+    packed = pack_codes(classes, n_classes)
+    weights = share[at, classes].astype(np.float32)
+    requests = {
+        client: m.Branch(
+            number,
+            plan.jobs[client],
+            choice_of(server, client, plan.numbers),
+            n_classes,
+            per_row,
+            packed,
+            weights,
+            last,
+            bool(take["keep"]),
+            plan.tell_rows,
+        )
+        for client in server.clients
+    }
+    phase = TRAINING if last else PHASE
+    answers, failures = server.try_call(phase, "branch", requests, m.BranchDone)
+    for client, error in failures.items():
+        drop_or_raise(server, client, error)
+    return None if failures else answers
+
+
+def _evidence(plan: Plan, answers: Mapping[str, m.BranchDone]) -> FloatArray:
+    """(n, R) log p(x | l) of aligned rows: products over subspaces, sums over holders."""
+    by_space: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
+    for client, told in answers.items():
+        for job, array in told.evidence.items():
+            if len(array) != plan.numbers.size:
+                raise ClientError(client, f"evidence of {len(array)} of {plan.numbers.size} rows")
+            rows = told.class_rows if plan.tell_rows else np.ones(array.shape[1])
+            by_space.setdefault(job, []).append((array.astype(float), rows + NEVER_NONE))
+    total: FloatArray = np.zeros(())
+    for holders in by_space.values():
+        everyone = np.log(np.sum([rows for _, rows in holders], axis=0))  # (R,)
+        weighted = [array + np.log(rows) - everyone for array, rows in holders]
+        total = total + np.logaddexp.reduce(weighted, axis=0)
+    return total
+
+
+def _made(
+    server: Server,
+    plan: Plan,
+    share: FloatArray,
+    take: Mapping[str, Any],
+    answers: Mapping[str, m.BranchDone],
+) -> Ingredients:
+    models: dict[Key, Density] = {}
+    rows: dict[Key, float] = {}
+    tables = {CLASSES: np.asarray(share.sum(axis=0))}
+    for client, told in answers.items():
+        columns = {job["job"]: job["columns"] for job in plan.jobs[client]}
+        if told.class_rows.size:
+            tables[_rows_name(client)] = told.class_rows.astype(float)
+        for name, count in told.rows.items():
+            job, _, code = name.partition("|")
+            key = (client, job, int(code) if code else -1)
+            rows[key] = count
+            if take["keep"]:
+                schema = server.schema.select(columns[job])
+                models[key] = take["remote"](client, name, schema, told.parameters[name])
+            else:
+                models[key] = take["decode"](m.model_bytes(told.models[name]))
+    reports = {
+        client: {job: read_reports(client, found) for job, found in told.reports.items()}
+        for client, told in answers.items()
+    }
+    return Ingredients(server.schema, server.label, models, rows, tables, reports=reports)
+
+
+# --- gluing ---------------------------------------------------------------------------------------
+
+
+def glue_branches(ingredients: Ingredients) -> tuple[Network, int]:
+    """One circuit where all branches are here and have a root; else their classes one by one."""
+    counts = ingredients.tables[CLASSES]
+    whole = _whole(ingredients, counts)
+    network = Network()
+    if whole is not None:
+        network.register([(whole, SERVER)])
+        return network, network.part(whole)
+    parts = {int(cls): _parts(ingredients, int(cls)) for cls in np.flatnonzero(counts > 0)}
+    spaces = {job for _, job, _ in ingredients.models}
+    for spaced in parts.values():
+        for holders in spaced.values():
+            network.register([(model, key[0]) for key, model in holders])
+    products, weights = [], []
+    for cls, spaced in parts.items():
+        if spaced.keys() != spaces:
+            continue  # a class that some subspace has no model of
+        factors = [
+            network.mixture(
+                [network.part(model) for _, model in holders],
+                [_rows_of(ingredients, key, cls) for key, _ in holders],
+            )
+            for holders in spaced.values()
+        ]
+        products.append(network.product(factors))
+        weights.append(float(counts[cls]))
+    return network, network.mixture(products, weights)
+
+
+def _rows_name(client: str) -> str:
+    return f"rows of classes\x1f{client}"
+
+
+def _rows_of(ingredients: Ingredients, key: Key, cls: int) -> float:
+    """Rows of a class at a client."""
+    told = ingredients.tables.get(_rows_name(key[0]))
+    return 1.0 if told is None else float(told[cls]) + NEVER_NONE
+
+
+def _parts(ingredients: Ingredients, cls: int) -> dict[str, list[tuple[Key, Density]]]:
+    """Models of one class by subspace."""
+    found: dict[str, list[tuple[Key, Density]]] = {}
+    for key, model in sorted(ingredients.models.items(), key=lambda item: item[0]):
+        if key[2] >= 0 and key[2] != cls:
+            continue
+        if key[2] < 0 and isinstance(model, Circuit):
+            model = component(model, np.arange(ingredients.tables[CLASSES].size), cls)
+        elif key[2] < 0 and isinstance(model, RemoteDensity):
+            model = replace(model, key=component_key(key_of_model(key), cls))
+        found.setdefault(key[1], []).append((key, model))
+    return found
+
+
+def _whole(ingredients: Ingredients, counts: FloatArray) -> Circuit | None:
+    """All branches as one circuit that has each of them once."""
+    models = sorted(ingredients.models.items(), key=lambda item: item[0])
+    circuits = [(key, model) for key, model in models if isinstance(model, Circuit)]
+    if len(circuits) < len(models) or any(key[2] >= 0 for key, _ in models):
+        return None
+    names = {name for _, model in circuits for name in model.schema.names}
+    assembler = Assembler(
+        ingredients.schema.select([n for n in ingredients.schema.names if n in names])
+    )
+    by_space: dict[str, list[tuple[Key, list[int]]]] = {}
+    for key, model in circuits:
+        nodes = group_nodes(assembler, model, np.arange(counts.size))
+        by_space.setdefault(key[1], []).append((key, nodes))
+    products = []
+    classes = np.flatnonzero(counts > 0)
+    for cls in classes:
+        factors = [
+            assembler.sum(
+                [nodes[cls] for _, nodes in holders],
+                log_shares([_rows_of(ingredients, key, int(cls)) for key, _ in holders]),
+            )
+            for holders in by_space.values()
+        ]
+        products.append(assembler.product(factors))
+    return Circuit.assemble(assembler, assembler.sum(products, log_shares(counts[classes])))

@@ -1,0 +1,199 @@
+"""Branches of one latent tree, at a client (`joint` where columns are split).
+
+The classes l are agreed; a client fits p_c(x_S | l) to rows that belong to classes in part, and
+tells how likely its part of every aligned row is under each class. A learner that can go on from
+where it was is a generator (`LearnsBranch`); any other fits every class anew, step by step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from scipy import sparse
+
+from fedcircuits.circuits import Circuit
+from fedcircuits.density import Density, Learner
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation import messages as m
+from fedcircuits.federation.aligned_rows import AlignedRows
+from fedcircuits.federation.roots import component, component_key, root_edges
+from fedcircuits.schema import Table
+from fedcircuits.schema.grid import FloatArray, IntArray
+
+# One model whose root has a state for each class, or a model for each class.
+Made = Density | dict[int, Density]
+Branch = Generator[FloatArray, sparse.csr_matrix | None, Made]
+
+
+@runtime_checkable
+class LearnsBranch(Protocol):
+    """A learner of p(x | l) for all classes at once, from rows that belong to them in part."""
+
+    def branch(
+        self, table: Table, shares: sparse.csr_matrix, rng: np.random.Generator
+    ) -> Generator[FloatArray, sparse.csr_matrix | None, Density]:
+        """Yields (n, R) log p(x | l), is sent the next shares or None, returns the model.
+
+        The model is a circuit over the table's columns whose root is a sum with one child for each
+        class, in order.
+
+        Args:
+            table: own rows; schema and grids are agreed.
+            shares: (n, R) how much of each row belongs to each class.
+            rng: of this branch.
+        """
+        ...
+
+
+def branch_of(
+    learner: Learner, table: Table, shares: sparse.csr_matrix, rng: np.random.Generator
+) -> Branch:
+    """The steps of a client's learner."""
+    if isinstance(learner, LearnsBranch):
+        return learner.branch(table, shares, rng)
+    return _class_by_class(learner, table, shares, rng)
+
+
+def _class_by_class(
+    learner: Learner, table: Table, shares: sparse.csr_matrix, rng: np.random.Generator
+) -> Branch:
+    """Every class is fitted anew in every step, by rows weighted with their shares."""
+    told: sparse.csr_matrix | None = shares
+    plain: Any = learner
+    if getattr(plain, "label", None) is not None:
+        plain = replace(plain, label=None)  # a class is not to be told by its label alone
+    models: dict[int, Density] = {}
+    while told is not None:
+        by_class = told.tocsc()
+        evidence = np.full(told.shape, -np.inf)
+        models = {}
+        for cls in range(told.shape[1]):
+            column = slice(by_class.indptr[cls], by_class.indptr[cls + 1])
+            rows, weights = by_class.indices[column], by_class.data[column]
+            if weights.sum() <= 0:
+                continue
+            mine = replace(table.rows(rows.astype(np.int64)), weights=weights.astype(float))
+            models[cls] = plain.fit(mine, rng)
+            evidence[:, cls] = models[cls].log_prob_table(replace(table, schema=models[cls].schema))
+        told = yield evidence
+    return models
+
+
+@dataclass
+class _Open:
+    """One branch under way."""
+
+    steps: Branch
+    number: int
+    evidence: FloatArray
+
+
+class Branches:
+    """A client's branches under way, by job.
+
+    Args:
+        client: its name, for errors.
+    """
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self._open: dict[str, _Open] = {}
+
+    def answer(
+        self,
+        request: m.Branch,
+        table: Table,
+        aligned: AlignedRows,
+        mapped: IntArray,
+        begin: Callable[[str, Table, sparse.csr_matrix], Branch],
+    ) -> tuple[m.BranchDone, dict[str, Density]]:
+        """The reply to one step, and the models where it was the last.
+
+        Args:
+            request: the step.
+            table: all rows of the client.
+            aligned: which of them are meant.
+            mapped: (n,) class of rows that are not aligned, -1 for none.
+            begin: makes the steps of a job over the columns of a table.
+        """
+        start = time.process_time()
+        shares = aligned.shared_out(request, mapped)
+        rows = aligned.chosen(request.choice)
+        for job in request.jobs:
+            self._step(job, request.number, table.columns(list(job["columns"])), shares, begin)
+        seconds = np.array([time.process_time() - start])
+        class_rows = np.asarray(shares.sum(axis=0), dtype=float).ravel()
+        told = class_rows if request.tell_rows else np.zeros(0)
+        if not request.last:
+            evidence: m.Arrays = {
+                job["job"]: self._open[job["job"]].evidence[rows].astype(np.float32)
+                for job in request.jobs
+            }
+            return m.BranchDone(evidence, told, {}, {}, seconds, {}, {}), {}
+        made: dict[str, Density] = {}
+        reports: dict[str, list[Any]] = {}
+        for job in request.jobs:
+            found = _last(self._open.pop(job["job"]).steps)
+            whole = found if isinstance(found, dict) else {-1: found}
+            reports[job["job"]] = [line for model in whole.values() for line in m.report_of(model)]
+            made |= {_key(job["job"], cls): model for cls, model in whole.items()}
+        sizes = {key: model.n_parameters for key, model in made.items()}
+        counts = {key: _rows_behind(key, class_rows) for key in made}
+        models = {} if request.keep else {key: m.encoded(model) for key, model in made.items()}
+        if request.keep:
+            made |= _components(made)
+        return m.BranchDone({}, told, counts, sizes, seconds, reports, models), made
+
+    def _step(
+        self,
+        job: Mapping[str, Any],
+        number: int,
+        table: Table,
+        shares: sparse.csr_matrix,
+        begin: Callable[[str, Table, sparse.csr_matrix], Branch],
+    ) -> None:
+        name = job["job"]
+        if number == 0:
+            steps = begin(name, table, shares)
+            self._open[name] = _Open(steps, 1, next(steps))
+            return
+        found = self._open.get(name)
+        if found is None or found.number != number:
+            raise FedcircuitsError(f"client {self._client!r} is not at step {number} of {name!r}")
+        found.evidence = found.steps.send(shares)
+        found.number += 1
+
+
+def _last(steps: Branch) -> Made:
+    """The outcome of steps that are told to end."""
+    try:
+        steps.send(None)
+    except StopIteration as stopped:
+        made: Made = stopped.value
+        return made
+    raise FedcircuitsError("a branch went on after its end")
+
+
+def _key(job: str, cls: int) -> str:
+    return job if cls < 0 else f"{job}|{cls}"
+
+
+def _rows_behind(key: str, class_rows: FloatArray) -> float:
+    cls = key.partition("|")[2]
+    return float(class_rows[int(cls)] if cls else class_rows.sum())
+
+
+def _components(models: Mapping[str, Density]) -> dict[str, Density]:
+    """A model for each root state of those that have all classes in one."""
+    found: dict[str, Density] = {}
+    for key, model in models.items():
+        edges = root_edges(model)
+        if "|" in key or edges is None or not isinstance(model, Circuit):
+            continue
+        every = np.arange(edges[0].size)
+        found |= {component_key(key, int(k)): component(model, every, int(k)) for k in every}
+    return found
