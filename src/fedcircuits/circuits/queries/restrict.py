@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.queries.likelihood import node_log_probs
-from fedcircuits.circuits.structure import Structure
+from fedcircuits.circuits.structure import Structure, ranges
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray, IntArray
+
+BoolArray = NDArray[np.bool_]
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
@@ -56,12 +59,10 @@ def fold_evidence(
     """
     new = np.full(structure.n_nodes, -1, dtype=np.int64)
     new[: structure.n_leaves] = leaves
-    for node in range(structure.n_inner):
+    for node in np.flatnonzero(_possible(structure, log_prob)[structure.n_leaves :]):
         edges = slice(structure.first_edge[node], structure.first_edge[node + 1])
         children = structure.child[edges]
         here = structure.n_leaves + node
-        if np.isneginf(log_prob[here]):
-            continue
         kept = new[children] >= 0
         if structure.is_sum[node]:
             log_weight = structure.log_weight[edges] + log_prob[children]
@@ -75,6 +76,22 @@ def fold_evidence(
         elif kept.any():
             new[here] = graph.product(new[children][kept])
     return int(new[-1])
+
+
+def _possible(structure: Structure, log_prob: FloatArray) -> BoolArray:
+    """(n_nodes,) nodes that the root reaches through nodes under which the evidence can be.
+
+    Of a circuit with a branch for each of many classes, a class leaves one.
+    """
+    alive = np.zeros(structure.n_nodes, dtype=bool)
+    alive[-1] = log_prob[-1] > -np.inf
+    for inner in reversed(structure.inner_by_level()):
+        mine = inner[alive[structure.n_leaves + inner]]
+        edges = ranges(structure.first_edge[mine], structure.arity[mine])
+        children = structure.child[edges]
+        can = (structure.log_weight[edges] > -np.inf) & (log_prob[children] > -np.inf)
+        alive[children[can]] = True
+    return alive
 
 
 def embed(assembler: Assembler, circuit: Circuit, columns: list[int]) -> int:
