@@ -398,4 +398,6 @@ class Client:
 
 def _unnamed(strata: IntArray) -> IntArray:
     """Strata numbered by size of code only: which clusters belong together, not to which label."""
-    return np.unique(strata, return_inverse=True)[1].astype(np.int32)
+    return np.unique(strata, return_inverse=True)[1].astype(
+        np.uint8 if strata.max(initial=0) < 256 else np.int32
+    )

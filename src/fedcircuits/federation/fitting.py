@@ -63,6 +63,8 @@ def fit_job(
     columns = list(job["columns"])
     if job.get("classes") is not None:
         part, codes = table.columns(columns), groups[job["classes"]]
+        if columns == [label]:
+            return _shares_by_class(job["job"], part, codes)
         if not tells_classes:
             return _one_by_one(job["job"], part, codes, learn, rng)
         return _per_class(job["job"], _with_class(part, codes), CLASS, learn, rng)
@@ -147,6 +149,15 @@ def _per_class(
         evidence = Table.empty(joint.schema, 1)
         evidence.values[0, at], evidence.observed[0, at] = y, True
         answer[f"{name}|{y}"] = (joint.restrict(tuple(others), evidence), float(counts[y]))
+    return answer
+
+
+def _shares_by_class(name: str, table: Table, codes: IntArray) -> Models:
+    """The label alone, for each class."""
+    answer: Models = {}
+    for code in np.unique(codes[codes >= 0]):
+        mine = table.rows(codes == code)
+        answer[f"{name}|{code}"] = (_shares(mine), float(len(mine)))
     return answer
 
 

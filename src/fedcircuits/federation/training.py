@@ -141,7 +141,7 @@ def fit(
             rows[client, name, label_code] = count
             if take["keep"]:
                 kept = [c for c in columns[name] if label_code < 0 or c != server.label]
-                schema = server.schema.select(kept)
+                schema = server.schema.select(kept or list(columns[name]))
                 models[client, name, label_code] = take["remote"](
                     client, key, schema, fitted.parameters[key]
                 )

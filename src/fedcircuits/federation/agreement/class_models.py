@@ -33,16 +33,16 @@ def class_jobs(
         features = tuple(name for name in columns if name != server.label)
         for client in holders:
             name = f"L{s}"
-            if len(features) == len(columns):
+            if len(features) == len(columns) or not features:
                 jobs.append(Job(client, name, columns, classes=group))
                 continue
-            classes = classes_of(client)
-            if label_private or not features:
-                jobs += [Job(client, f"{name}.{c}", columns, group, c) for c in classes]
+            if label_private:
+                each = classes_of(client)
+                jobs += [Job(client, f"{name}.{c}", columns, group, c) for c in each]
                 continue
-            label, own = (server.label or "",), f"L{len(spaces) + s}"
             jobs.append(Job(client, name, features, classes=group))
-            jobs += [Job(client, f"{own}.{c}", label, group, c) for c in classes]
+            own = f"L{len(spaces) + s}"
+            jobs.append(Job(client, own, (server.label or "",), classes=group))
     return jobs
 
 
