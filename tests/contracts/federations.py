@@ -52,12 +52,22 @@ class Breaking(Recorder):
         }
 
 
-def local(clients: Mapping[str, pd.DataFrame], learner: Any = "factorised") -> LocalEngine:
+def local(
+    clients: Mapping[str, pd.DataFrame], learner: Any = "factorised", id_secret: str = ""
+) -> LocalEngine:
     """An engine in this process, to be wrapped."""
     return LocalEngine(
         {
             name: client_of(
-                Birth(name, frame, "", {}, ID if ID in frame else None, {LABEL: "categorical"}),
+                Birth(
+                    name,
+                    frame,
+                    "",
+                    {},
+                    ID if ID in frame else None,
+                    {LABEL: "categorical"},
+                    id_secret=id_secret,
+                ),
                 learner_maker(learner[name] if isinstance(learner, dict) else learner),
             )
             for name, frame in clients.items()

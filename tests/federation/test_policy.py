@@ -264,8 +264,10 @@ def test_sums_by_cell_are_told_only_where_allowed() -> None:
     with pytest.raises(FederationError, match="rounds is false in its policy"):
         fc.federate(id=ID, engine=engine(members), agreement="joint")
     stays = ready(Policy(rounds=True, placement="remote"), "mixture")
-    asked = m.Round("J", ["height"], 0, True, {})
+    asked = m.Round("J", ["height"], 0, True, [], "", {})
     assert "they stay here" in error_of(stays.handle("round", asked.to_bytes()))
+    hidden = ready(Policy(rounds="masked"), "mixture")
+    assert "rounds is 'masked'" in error_of(hidden.handle("round", asked.to_bytes()))
 
 
 def test_a_table_of_few_rows_is_no_client() -> None:
@@ -457,7 +459,7 @@ def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
         ('queries = ["rows"]', "queries are of 'log_prob', .* found 'rows'"),
         ('requests = ["rows"]', "requests are of 'describe', .* found 'rows'"),
         ("rows_by_id = 1", "rows_by_id is true or false, found 1"),
-        ('rounds = "no"', "rounds is true or false, found 'no'"),
+        ('rounds = "no"', "rounds is true, false or 'masked', found 'no'"),
         ("min_rows = ", "is not TOML"),
     ],
 )

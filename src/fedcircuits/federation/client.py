@@ -36,6 +36,7 @@ from fedcircuits.federation.fitting import (
     labels,
 )
 from fedcircuits.federation.ids import check_distinct, digests, fingerprint
+from fedcircuits.federation.masking import masked
 from fedcircuits.federation.packing import pack_codes, unpack_codes
 from fedcircuits.federation.randomised_response import randomise
 from fedcircuits.federation.roots import RootGroups
@@ -297,6 +298,10 @@ class Client:
 
         with threadpool_limits(1):
             told, model = self._sessions.answer(request, begin, len(table))
+        if request.masked_with and told.sums:
+            place = f"{request.nonce} {request.job} {request.number}"
+            terms = masked(told.sums, self.name, request.masked_with, self._secret, place)
+            told = replace(told, sums=terms)
         if model is not None:
             self._models[request.job] = model
         return told

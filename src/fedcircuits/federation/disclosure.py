@@ -126,6 +126,11 @@ def _leaves(keep: bool, policy: Policy) -> str | None:
 
 def _round(request: m.Round, policy: Policy, _: str | None) -> Asked:
     fault = _leaves(not request.send, policy)
+    if policy.rounds == "masked" and not request.masked_with:
+        fault = (
+            "sums over its rows as they are; rounds is 'masked' in its policy: federate with "
+            "agreement='joint', masked=True and an id_secret"
+        )
     if not policy.rounds:
         fault = (
             "sums over its rows, cell by cell and however few rows a cell has; rounds is false in "

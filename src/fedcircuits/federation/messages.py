@@ -296,13 +296,16 @@ class Fitted(Message):
 class Round(Message):
     """Server: what all clients sent in the round before, summed; nothing in the first one.
 
-    `send` asks for the model when it is made: all clients hold the same, one is enough.
+    `send` asks for the model when it is made: all clients hold the same, one is enough. Where
+    clients are named, the terms are to be masked among them (`masking.py`), by a nonce of the run.
     """
 
     job: str
     columns: list[str]
     number: int
     send: bool
+    masked_with: list[str]
+    nonce: str
     sums: Arrays
 
 
@@ -328,6 +331,8 @@ class RoundDone(Message):
             return "sums together with a model, or a model that was not asked for"
         if not self.made and not self.sums:
             return "neither sums nor a model"
+        if request.masked_with and any(a.dtype != np.int64 for a in self.sums.values()):
+            return "sums that are not masked"
         return None
 
 

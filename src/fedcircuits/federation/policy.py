@@ -22,6 +22,7 @@ from fedcircuits.schema import Kind, Schema
 LabelUse = Literal["told", "used", "no"]
 ModelPlace = Literal["gathered", "remote"]
 RareCategories = Literal["hidden", "told"]
+Rounds = bool | Literal["masked"]
 ErrorText = Literal["kind", "told"]
 QUERIES = (
     "log_prob", "posterior", "classify", "moment", "variance", "covariance", "sample", "mpe",
@@ -46,7 +47,8 @@ class Policy:
         rows_by_id: whether rows of this client's table are looked up by id for a query. Whoever may
             ask that can infer cells of rows whose id it knows, one question after the other.
         rounds: whether to learn in rounds of sums over rows (`joint` where rows are split), which
-            tell counts of pairs of values, small ones too.
+            tell counts of pairs of values, small ones too; "masked": only where the server sees
+            sums over all clients and not this one's terms.
         placement: "gathered": models may leave; "remote": they stay, and only answers leave.
         min_rows: smallest group that anything is said about: sketches, clusters, classes, cells of
             tables of counts, models.
@@ -62,7 +64,7 @@ class Policy:
     requests: tuple[str, ...] | None = None
     queries: tuple[str, ...] = QUERIES
     rows_by_id: bool = False
-    rounds: bool = False
+    rounds: Rounds = False
     placement: ModelPlace = "gathered"
     min_rows: int = 5
     max_message_bytes: int = 2**30
@@ -78,9 +80,10 @@ class Policy:
             found = getattr(self, name)
             if type(found) is not int or found < 1:
                 raise PolicyError(f"{name} is a whole number from 1 on, found {found!r}")
-        for name in ("rows_by_id", "rounds"):
-            if type(getattr(self, name)) is not bool:
-                raise PolicyError(f"{name} is true or false, found {getattr(self, name)!r}")
+        if type(self.rows_by_id) is not bool:
+            raise PolicyError(f"rows_by_id is true or false, found {self.rows_by_id!r}")
+        if type(self.rounds) is not bool and self.rounds != "masked":
+            raise PolicyError(f"rounds is true, false or 'masked', found {self.rounds!r}")
         for name, known in (("columns", None), ("requests", tuple(VERBS)), ("queries", QUERIES)):
             self._check_names(name, known)
 

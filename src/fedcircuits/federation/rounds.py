@@ -16,6 +16,7 @@ import numpy as np
 from fedcircuits.density import Density
 from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation import messages as m
+from fedcircuits.federation.masking import add_masked
 from fedcircuits.schema import Table
 
 Rounds = Generator[m.Arrays, m.Arrays, Density]
@@ -107,20 +108,27 @@ class Sessions:
         return m.RoundDone(True, float(n_rows), size, seconds, reports, {}, sent), model
 
 
-def add_up(told: Mapping[str, m.Arrays]) -> m.Arrays:
-    """Sums over clients, in the order of their names; all must send the same arrays."""
-    first, *others = sorted(told)
-    total = {key: array.astype(float) for key, array in told[first].items()}
-    for client in others:
-        mine = told[client]
-        shapes = {key: array.shape for key, array in mine.items()}
-        if shapes != {key: array.shape for key, array in total.items()}:
+def add_up(told: Mapping[str, m.Arrays], *, masked: bool = False) -> m.Arrays:
+    """Sums over clients, in the order of their names; all must send the same arrays.
+
+    Args:
+        told: by client.
+        masked: whether they are masked terms (`masking.py`).
+    """
+    names = sorted(told)
+    shapes = [{key: array.shape for key, array in told[name].items()} for name in names]
+    for name, found in zip(names, shapes, strict=True):
+        if found != shapes[0]:
             raise ClientError(
-                client,
-                f"its sums do not fit those of {first!r}: all clients need the same learner with "
-                "the same options",
+                name,
+                f"its sums do not fit those of {names[0]!r}: all clients need the same learner "
+                "with the same options",
             )
-        total = {key: total[key] + mine[key] for key in total}
+    if masked:
+        return add_masked([told[name] for name in names])
+    total = {key: array.astype(float) for key, array in told[names[0]].items()}
+    for name in names[1:]:
+        total = {key: total[key] + told[name][key] for key in total}
     return total
 
 

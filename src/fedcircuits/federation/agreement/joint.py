@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.joint_columns import CLASSES, glue_branches, train_branches
 from fedcircuits.federation.agreement.joint_rows import glue_shared, train_in_rounds
 from fedcircuits.federation.agreement.latent import Latent
@@ -20,19 +21,22 @@ from fedcircuits.federation.training import Ingredients
 
 @dataclass(frozen=True)
 class Joint:
-    """Federated EM. The attributes are of columns split; where rows are, the learner has its own.
+    """Federated EM.
 
     Attributes:
-        n_rounds: most rounds after the start.
-        n_classes: R, by default sqrt(aligned rows / 4), at most 64.
-        n_clusters: K at each client, to start from; by default as many.
-        label_private: cluster without the label at its owner.
+        n_rounds: columns split: most rounds after the start.
+        n_classes: columns split: R, by default sqrt(aligned rows / 4), at most 64.
+        n_clusters: columns split: K at each client, to start from; by default as many.
+        label_private: columns split: cluster without the label at its owner.
+        masked: rows split: the server sees sums over all clients and no client's terms, which are
+            masked by what the clients draw from `id_secret` (`federation/masking.py`).
     """
 
     n_rounds: int = 10
     n_classes: int | None = None
     n_clusters: int | None = None
     label_private: bool = False
+    masked: bool = False
 
     @property
     def name(self) -> str:
@@ -52,13 +56,19 @@ class Joint:
             *(f"columns split: {words}" for words in start),
             "columns split, every round: log-likelihood of each aligned row under each class",
             "rows split: counts of pairs of states; every round: expected counts or gradients, "
-            "summed over the client's rows",
+            "summed over the client's rows"
+            + (", masked: the server learns the sums over all clients alone" * self.masked),
         )
 
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
         """Rounds of sums, or of shares and evidence."""
         if server.setting == "horizontal":
-            return train_in_rounds(server, take)
+            return train_in_rounds(server, take, masked=self.masked)
+        if self.masked:
+            raise FederationError(
+                f"masked is for sums over rows; this federation is {server.setting}, where 'joint' "
+                "tells the likelihood of single aligned rows: leave it out"
+            )
         return train_branches(
             server,
             take,

@@ -9,6 +9,7 @@ of the same scale.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,13 +26,18 @@ SHARED = "R"  # the job whose model is everyone's
 MOST_ROUNDS = 10_000
 
 
-def train_in_rounds(server: Server, take: Mapping[str, Any]) -> Ingredients:
+def train_in_rounds(
+    server: Server, take: Mapping[str, Any], *, masked: bool = False
+) -> Ingredients:
     """Rounds until the model is made; a client that fails is left out and the rest begin again.
 
     Args:
         server: rows split over its clients.
         take: as for `Rule.train`.
+        masked: whether the server is to see sums alone (`federation/masking.py`).
     """
+    # A mask is used once: with the same one for other rows, the difference would show.
+    nonce = secrets.token_hex(16) if masked else ""
     if server.label_holders and not server.label_is_shared:
         without = [c for c in server.clients if c not in server.label_holders]
         raise FederationError(
@@ -41,20 +47,23 @@ def train_in_rounds(server: Server, take: Mapping[str, Any]) -> Ingredients:
     attempt, seconds = 0, dict.fromkeys(server.clients, 0.0)
     while True:
         job = SHARED if attempt == 0 else f"{SHARED}@{attempt}"
-        made = _rounds(server, job, take, seconds)
+        made = _rounds(server, job, take, seconds, nonce)
         if made is not None:
             return replace(made, seconds={c: seconds[c] for c in server.clients})
         attempt += 1
 
 
 def _rounds(
-    server: Server, job: str, take: Mapping[str, Any], seconds: dict[str, float]
+    server: Server, job: str, take: Mapping[str, Any], seconds: dict[str, float], nonce: str
 ) -> Ingredients | None:
     """One series of rounds; None where a client was lost on the way."""
     columns, sums = list(server.schema.names), dict[str, m.Array]()
+    masked_with = list(server.clients) if nonce else []
     for number in range(MOST_ROUNDS):
         requests = {
-            client: m.Round(job, columns, number, at == 0 and not take["keep"], sums)
+            client: m.Round(
+                job, columns, number, at == 0 and not take["keep"], masked_with, nonce, sums
+            )
             for at, client in enumerate(server.clients)
         }
         told, failures = server.try_call(PHASE, "round", requests, m.RoundDone)
@@ -72,7 +81,7 @@ def _rounds(
                 made[0], "it has its model rounds before the others: all clients need the same "
                 "learner with the same options",
             )  # fmt: skip
-        sums = add_up({client: reply.sums for client, reply in told.items()})
+        sums = add_up({c: reply.sums for c, reply in told.items()}, masked=bool(nonce))
     raise FederationError(f"no model after {MOST_ROUNDS} rounds: the clients' learner does not end")
 
 
