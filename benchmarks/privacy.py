@@ -150,7 +150,10 @@ nor the exact number of rows of each cluster.
 
 `joint` over split rows sends counts of pairs of states and expected counts as they are, ones among
 them: at a small client a count of one is a row's pair of values, as fine as the agreed grid. What
-the server needs is the sum over clients; no secure sum is built in.
+the server needs is the sum over clients, and with `masked=True` that is all it can read: clients
+mask their terms by what they draw from `id_secret`, and the masks cancel. This protects against a
+server that follows the protocol and looks; one that invents clients, or clients that tell it their
+secret, can take the masks off. A client that insists writes `rounds = "masked"` into its policy.
 
 Made by `.venv/bin/python benchmarks/privacy.py`.
 """
