@@ -37,6 +37,7 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("latent-table", {"mechanism": "randomised-response", "epsilon": 0.5}),
     ("em", {}),
     ("joint", {}),
+    ("joint", {"label_private": True}),
 ]
 OWNER, OTHER = "client-1", "client-2"
 DOCS = Path(__file__).parent.parent / "docs" / "privacy.md"

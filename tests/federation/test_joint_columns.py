@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,19 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from contracts.federations import ID, LABEL, Breaking, local, split
 from contracts.rule import RuleContract, both_split, columns_split, small_table
 from fedcircuits.circuits import Circuit
+from fedcircuits.engines import LocalEngine, Recorder
+from fedcircuits.errors import FederationError
+from fedcircuits.federation import messages as m
 from fedcircuits.federation.agreement import Joint
+from fedcircuits.federation.agreement.joint_columns import worth_telling
+from fedcircuits.federation.guard import Guarded
+from fedcircuits.federation.leakage import Leak, recover_label
+from fedcircuits.federation.packing import pack_codes
+from fedcircuits.federation.policy import Policy
+from fedcircuits.federation.server import Server
 from fedcircuits.learners.hclt.learner import Hclt
 
 pytestmark = pytest.mark.slow
@@ -131,3 +142,162 @@ def test_processes_make_the_same_model() -> None:
     )
     assert here.log_prob(test).tolist() == there.log_prob(test).tolist()
     assert here.ledger.totals() == there.ledger.totals()
+
+
+def told_of(options: dict[str, Any], learner: str) -> tuple[Leak, Leak]:
+    """How well a label that has nothing to do with the columns is told: server, other client."""
+    rng = np.random.default_rng(0)
+    table = linked(600, 0)
+    table["y"] = np.where(rng.random(600) < 0.5, "yes", "no")
+    clients = apart(table)
+    clients["a"] = clients["a"].assign(**{LABEL: table["y"]})
+    clients = {name: frame.rename(columns={"id": ID}) for name, frame in clients.items()}
+    engine = Recorder(local(clients, learner))
+    fc.federate(engine=engine, id=ID, label=LABEL, agreement="joint", **options)
+    truth = (table["y"] == "yes").to_numpy().astype(int)
+    order = next(
+        x for x in engine.messages if x.verb == "align" and x.client == "a" and x.to_client
+    )
+    truth = truth[m.Align.from_bytes(order.data).rows]
+    up = [x.data for x in engine.messages if x.client == "a" and not x.to_client]
+    down = [x.data for x in engine.messages if x.client == "b" and x.to_client]
+    return recover_label(up, truth), recover_label(down, truth)
+
+
+@pytest.mark.parametrize("learner", ["hclt", "factorised"])
+def test_a_private_label_is_in_no_evidence_and_in_no_share(learner: str) -> None:
+    options: dict[str, Any] = {"n_classes": 4, "n_clusters": 4, "n_rounds": 2}
+    open_, shared = told_of(options, learner)
+    assert open_.accuracy > 0.95
+    assert shared.accuracy > 0.9
+    for leak in told_of({**options, "label_private": True}, learner):
+        assert leak.accuracy < 0.62, leak
+
+
+def test_classes_of_too_few_rows_are_given_up() -> None:
+    rng = np.random.default_rng(0)
+    share = rng.dirichlet(np.full(6, 0.3), size=50)
+    share[:, 5] *= 0.01
+    share[7] = 0.0
+    told = worth_telling(share, 5)
+    rows = told.sum(axis=0)
+    assert ((rows == 0) | (rows >= 5)).all()
+    assert rows[5] == 0
+    np.testing.assert_allclose(np.delete(told, 7, axis=0).sum(axis=1), 1.0)
+    assert (told[7] == 0).all()
+    assert (worth_telling(share, 1000) > 0).any(axis=0).sum() == 1  # one is left in any case
+
+
+@pytest.mark.parametrize("setting", ["vertical", "hybrid"])
+@pytest.mark.parametrize("learner", ["hclt", "factorised"])
+def test_a_policy_with_a_smallest_group_lets_it_through(setting: str, learner: str) -> None:
+    policy = Policy(min_rows=5, label="told", rare_categories="told")
+    members = {
+        name: Guarded(member, policy)
+        for name, member in local(split(setting), learner)._clients.items()
+    }
+    fed = fc.federate(engine=LocalEngine(members), id=ID, label=LABEL, agreement=Joint(2))
+    assert fed.rule.name == "joint"
+
+
+def test_a_class_of_one_row_is_refused() -> None:
+    """A server that puts single rows into classes of their own would read them from the models."""
+    frames = {"a": columns_split()["a"].rename(columns={"id": ID, "y": LABEL})}
+    client = local(frames, "hclt")._clients["a"]
+    guarded = Guarded(client, Policy(min_rows=5, label="told"))
+    server = Server(LocalEngine({"a": guarded}), label=LABEL)
+    rows = np.arange(20, dtype=np.int32)
+    server.call("alignment", "align", {"a": m.Align(rows)}, m.Ready)
+    classes = np.r_[0, np.ones(19, dtype=np.int64)]
+    asked = m.Branch(
+        0, [{"job": "B0", "columns": ["x0", "x1"]}], np.zeros(0, dtype=np.uint8), 2,
+        pack_codes(np.ones(20, dtype=np.int64), 3), pack_codes(classes, 2),
+        np.ones(20, dtype=np.float32), True, False, True,
+    )  # fmt: skip
+    with pytest.raises(FederationError, match="rows of a class"):
+        server.call("training", "branch", {"a": asked}, m.BranchDone)
+
+
+def test_rows_that_some_but_not_all_clients_hold_are_learned_from() -> None:
+    table = small_table(600)
+    frames = {
+        "a": table[["id", "x0", "x1", "y"]],
+        "b": table[["id", "x2", "x3"]],
+        "c": table[:60][["id", "x4"]],
+    }
+    fed = fc.federate(
+        frames, id="id", label="y", learner=Hclt(), agreement=Joint(1, n_classes=2, n_clusters=3)
+    )
+    assert fed.ingredients is not None
+    rows = {client: count for (client, _, _), count in fed.ingredients.rows.items()}
+    assert rows["a"] == pytest.approx(600, abs=1)
+    assert rows["b"] == pytest.approx(600, abs=1)
+    assert rows["c"] == pytest.approx(60, abs=1)
+
+
+@pytest.mark.parametrize("placement", ["gathered", "remote"])
+def test_one_class_is_the_product_of_the_clients(placement: str) -> None:
+    rule = Joint(1, n_classes=1, n_clusters=1, label_private=True)
+    options: dict[str, Any] = {"id": "id", "label": "y", "learner": Hclt()}
+    fed = fc.federate(columns_split(), agreement=rule, placement=placement, **options)
+    rows = small_table(50, seed=2)
+    left, right = rows[["x0", "x1", "x2", "y"]], rows[["x3", "x4"]]
+    np.testing.assert_allclose(
+        fed.log_prob(rows.drop(columns="id")),
+        fed.log_prob(left) + fed.log_prob(right),
+        atol=1e-9,
+    )
+
+
+def test_a_client_left_alone_has_a_model_of_its_own() -> None:
+    def spoil(verb: str, client: str, reply: bytes) -> bytes | Exception:
+        return RuntimeError("boom") if (verb, client) == ("branch", "b") else reply
+
+    frames = {
+        name: frame.rename(columns={"id": ID, "y": LABEL})
+        for name, frame in columns_split().items()
+    }
+    engine = Breaking(local(frames, "learnspn"), spoil)
+    with pytest.raises(FederationError, match=r"client 'b'.*boom"):
+        fc.federate(engine=engine, id=ID, label=LABEL, agreement="joint")
+    fed = fc.federate(engine=engine, id=ID, label=LABEL, agreement="joint", allow_missing=True)
+    assert fed.clients == ("a",)
+    assert "boom" in fed.dropped["b"]
+
+
+def test_spoilt_replies_name_the_client() -> None:
+    frames = {
+        name: frame.rename(columns={"id": ID, "y": LABEL})
+        for name, frame in columns_split().items()
+    }
+
+    def faulty(change: Any) -> Any:
+        def spoil(verb: str, client: str, reply: bytes) -> bytes | Exception:
+            if verb != "branch" or client != "b":
+                return reply
+            return change(m.BranchDone.from_bytes(reply)).to_bytes()
+
+        return Breaking(local(frames, "hclt"), spoil)
+
+    def numbers(value: float) -> Any:
+        return lambda told: replace(
+            told, evidence={k: np.full_like(v, value) for k, v in told.evidence.items()}
+        )
+
+    changes = [
+        numbers(np.nan),
+        numbers(np.inf),
+        lambda told: replace(told, evidence={k: v[:-1] for k, v in told.evidence.items()}),
+        lambda told: replace(told, class_rows=told.class_rows[:-1]),
+        lambda told: replace(told, class_rows=-told.class_rows),
+        lambda told: replace(told, rows={f"{k}|x": v for k, v in told.rows.items()}),
+        lambda told: replace(told, rows=dict.fromkeys(told.rows, -1.0)),
+        lambda told: replace(told, models={k + "!": v for k, v in told.models.items()}),
+        lambda told: replace(told, models={k: v[:-3] for k, v in told.models.items()}),
+    ]
+    for change in changes:
+        with pytest.raises(FederationError, match="client 'b'"):
+            fc.federate(
+                engine=faulty(change), id=ID, label=LABEL,
+                agreement=Joint(1, n_classes=3, n_clusters=3),
+            )  # fmt: skip

@@ -15,6 +15,7 @@ from fedcircuits.engines import Recorder
 from fedcircuits.errors import FedcircuitsError, FederationError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.masking import add_masked, masked
+from fedcircuits.federation.server import Server
 from fedcircuits.learners.hclt.learner import Mixture
 
 EVERYONE = ["a", "b", "c"]
@@ -37,9 +38,11 @@ def test_masks_cancel_in_the_sum() -> None:
 
 
 def test_without_one_client_nothing_can_be_read() -> None:
-    two = add_masked([sent("a", 0), sent("b", 1)])
+    with pytest.raises(FederationError, match="masks do not cancel"):
+        add_masked([sent("a", 0), sent("b", 1)])
+    two = (sent("a", 0)["cells"] + sent("b", 1)["cells"]) * 2.0**-24
     wanted = terms(0)["cells"] + terms(1)["cells"]
-    assert np.abs(two["cells"] - wanted).min() > 1e6
+    assert np.abs(two - wanted).min() > 1e6
 
 
 def test_a_term_looks_the_same_whatever_it_is() -> None:
@@ -56,6 +59,31 @@ def test_a_term_looks_the_same_whatever_it_is() -> None:
 @pytest.mark.parametrize("changed", [{"secret": "t"}, {"place": "r 1"}])
 def test_masks_depend_on_secret_and_place(changed: dict[str, str]) -> None:
     assert (sent("a", 0)["cells"] != sent("a", 0, **changed)["cells"]).all()
+
+
+def test_clients_with_different_secrets_are_found_out() -> None:
+    told = [sent("a", 0), sent("b", 1), sent("c", 2, secret="another")]
+    with pytest.raises(FederationError, match="do not have the same id_secret"):
+        add_masked(told)
+    with pytest.raises(FederationError, match="did not mask"):
+        add_masked([{"x": np.ones(2, dtype=np.int64)}])
+
+
+def test_no_two_different_questions_share_a_mask() -> None:
+    """A server that names other clients, or sends other sums, must not get the masks to cancel."""
+    member = local(split("horizontal"), "mixture", id_secret="s")
+
+    def terms_of(others: list[str], sums: m.Arrays, number: int) -> Any:
+        asked = m.Round("R", ["height"], number, False, others, "n", sums)
+        told = member.call("round", {"a": asked.to_bytes()})["a"]
+        return m.RoundDone.from_bytes(told).sums  # type: ignore[arg-type]
+
+    server = Server(member, label=LABEL)
+    assert server.clients == ["a", "b", "c"]
+    asked = [terms_of(others, {}, 0) for others in (["a", "b"], ["a", "c"], ["a", "b", "c"])]
+    for name in asked[0]:
+        plain = (asked[0][name] + asked[1][name] - asked[2][name]) * 2.0**-24
+        assert np.abs(plain).max() > 1e6, name  # noise: as they are, terms are counts of 160 rows
 
 
 def test_what_cannot_be_masked_is_said() -> None:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from fedcircuits.errors import LearningError
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 
 
@@ -65,3 +66,10 @@ def test_aim_is_the_learners_own_choice_only_with_many_classes() -> None:
     assert Hclt().for_classes(1000, 4).aim == "label"
     assert Hclt().for_classes(1000, 16).aim == "density"
     assert Hclt(n_states=5).for_classes(1000, 16).n_states == 5
+
+
+def test_an_aim_that_is_none_is_refused() -> None:
+    with pytest.raises(LearningError, match="aim is 'label' or 'density', found 'both'"):
+        fitted(Hclt(label="y", aim="both"), crossed(100))  # type: ignore[arg-type]
+    with pytest.raises(LearningError, match="it goes with aim='label'"):
+        fitted(Hclt(label="y", aim="density", head=True), crossed(100))

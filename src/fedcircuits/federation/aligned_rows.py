@@ -74,13 +74,15 @@ class AlignedRows:
 
         Args:
             request: about aligned rows.
-            mapped: (n,) class of every row of the table, -1 for none: a row that is not aligned
-                stays in the class it was mapped to.
+            mapped: (n,) class of every row of the table, -1 for none: a row that the request is
+                not about stays in the class it was mapped to, if that one is still there.
         """
         chosen = self.chosen(request.choice)
         per_row = unpack_codes(request.per_row, chosen.size, request.n_classes + 1)
         classes = unpack_codes(request.classes, int(per_row.sum()), request.n_classes)
-        rest = np.setdiff1d(np.flatnonzero(mapped >= 0), self.rows)
+        rest = np.setdiff1d(np.flatnonzero(mapped >= 0), chosen)
+        present = np.bincount(classes, minlength=request.n_classes) > 0
+        rest = rest[present[mapped[rest]]]
         rows = np.concatenate([np.repeat(chosen, per_row), rest])
         columns = np.concatenate([classes, mapped[rest]])
         weights = np.concatenate([request.weights.astype(float), np.ones(rest.size)])

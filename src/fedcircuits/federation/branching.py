@@ -34,7 +34,12 @@ class LearnsBranch(Protocol):
     """A learner of p(x | l) for all classes at once, from rows that belong to them in part."""
 
     def branch(
-        self, table: Table, shares: sparse.csr_matrix, rng: np.random.Generator
+        self,
+        table: Table,
+        shares: sparse.csr_matrix,
+        rng: np.random.Generator,
+        *,
+        tell_label: bool = True,
     ) -> Generator[FloatArray, sparse.csr_matrix | None, Density]:
         """Yields (n, R) log p(x | l), is sent the next shares or None, returns the model.
 
@@ -45,27 +50,55 @@ class LearnsBranch(Protocol):
             table: own rows; schema and grids are agreed.
             shares: (n, R) how much of each row belongs to each class.
             rng: of this branch.
+            tell_label: whether what is yielded may depend on the learner's label.
         """
         ...
 
 
 def branch_of(
-    learner: Learner, table: Table, shares: sparse.csr_matrix, rng: np.random.Generator
+    make_learner: Callable[[str | None], Learner],
+    label: str | None,
+    table: Table,
+    shares: sparse.csr_matrix,
+    rng: np.random.Generator,
+    *,
+    tell_label: bool,
 ) -> Branch:
-    """The steps of a client's learner."""
+    """The steps of a client's learner.
+
+    Args:
+        make_learner: the learner for a label.
+        label: its name, where it is among the columns.
+        table: own rows.
+        shares: (n, R) to start from.
+        rng: of this branch.
+        tell_label: whether the evidence may depend on the label.
+    """
+    learner = make_learner(label)
     if isinstance(learner, LearnsBranch):
-        return learner.branch(table, shares, rng)
-    return _class_by_class(learner, table, shares, rng)
+        return learner.branch(table, shares, rng, tell_label=tell_label)
+    seen = table
+    if label is not None and not tell_label:
+        observed = table.observed.copy()
+        observed[:, table.schema.position(label)] = False
+        seen = replace(table, observed=observed)
+    # Without the label's name: in a class it is a column like any other.
+    return _class_by_class(make_learner(None), table, seen, shares, rng)
 
 
 def _class_by_class(
-    learner: Learner, table: Table, shares: sparse.csr_matrix, rng: np.random.Generator
+    learner: Learner, table: Table, seen: Table, shares: sparse.csr_matrix, rng: np.random.Generator
 ) -> Branch:
-    """Every class is fitted anew in every step, by rows weighted with their shares."""
+    """Every class is fitted anew in every step, by rows weighted with their shares.
+
+    Args:
+        learner: for a density alone.
+        table: rows to fit on.
+        seen: the same rows, as the evidence may see them.
+        shares: (n, R) to start from.
+        rng: of this branch.
+    """
     told: sparse.csr_matrix | None = shares
-    plain: Any = learner
-    if getattr(plain, "label", None) is not None:
-        plain = replace(plain, label=None)  # a class is not to be told by its label alone
     models: dict[int, Density] = {}
     while told is not None:
         by_class = told.tocsc()
@@ -77,8 +110,9 @@ def _class_by_class(
             if weights.sum() <= 0:
                 continue
             mine = replace(table.rows(rows.astype(np.int64)), weights=weights.astype(float))
-            models[cls] = plain.fit(mine, rng)
-            evidence[:, cls] = models[cls].log_prob_table(replace(table, schema=models[cls].schema))
+            model = models[cls] = learner.fit(mine, rng)
+            rows_of_it = seen.columns(list(model.schema.names))
+            evidence[:, cls] = model.log_prob_table(replace(rows_of_it, schema=model.schema))
         told = yield evidence
     return models
 
@@ -127,13 +161,12 @@ class Branches:
             self._step(job, request.number, table.columns(list(job["columns"])), shares, begin)
         seconds = np.array([time.process_time() - start])
         class_rows = np.asarray(shares.sum(axis=0), dtype=float).ravel()
-        told = class_rows if request.tell_rows else np.zeros(0)
         if not request.last:
             evidence: m.Arrays = {
                 job["job"]: self._open[job["job"]].evidence[rows].astype(np.float32)
                 for job in request.jobs
             }
-            return m.BranchDone(evidence, told, {}, {}, seconds, {}, {}), {}
+            return m.BranchDone(evidence, class_rows, {}, {}, seconds, {}, {}), {}
         made: dict[str, Density] = {}
         reports: dict[str, list[Any]] = {}
         for job in request.jobs:
@@ -146,7 +179,7 @@ class Branches:
         models = {} if request.keep else {key: m.encoded(model) for key, model in made.items()}
         if request.keep:
             made |= _components(made)
-        return m.BranchDone({}, told, counts, sizes, seconds, reports, models), made
+        return m.BranchDone({}, class_rows, counts, sizes, seconds, reports, models), made
 
     def _step(
         self,

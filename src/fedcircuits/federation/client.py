@@ -299,7 +299,8 @@ class Client:
         with threadpool_limits(1):
             told, model = self._sessions.answer(request, begin, len(table))
         if request.masked_with and told.sums:
-            place = f"{request.nonce} {request.job} {request.number}"
+            # All that is asked: no two different answers under one mask.
+            place = fingerprint(replace(request, send=False).to_bytes())
             terms = masked(told.sums, self.name, request.masked_with, self._secret, place)
             told = replace(told, sums=terms)
         if model is not None:
@@ -323,7 +324,9 @@ class Client:
         def begin(job: str, table: Table, shares: Any) -> Branch:
             label = self._label if self._label in table.schema else None
             rng = named_rng(self._seed, self.name, job)
-            return branch_of(self._make_learner(label), table, shares, rng)
+            return branch_of(
+                self._make_learner, label, table, shares, rng, tell_label=request.tell_label
+            )
 
         mapped = self._groups.get("K/L", np.full(len(self._have()), -1, dtype=np.int64))
         with threadpool_limits(1):

@@ -139,8 +139,14 @@ def _round(request: m.Round, policy: Policy, _: str | None) -> Asked:
     return Asked(tuple(request.columns), fault)
 
 
-def _branch(request: m.Branch, policy: Policy, _: str | None) -> Asked:
+def _branch(request: m.Branch, policy: Policy, label: str | None) -> Asked:
     names = tuple(name for job in request.jobs for name in job["columns"])
+    if request.tell_label and label in names and policy.label != "told":
+        return Asked(
+            names,
+            "the likelihood of single rows with their label, which tells it; "
+            f"{_ALLOWED[policy.label]}, so ask with label_private=True",
+        )
     return Asked(names, _leaves(request.keep or not request.last, policy))
 
 

@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedcircuits.errors import FedcircuitsError
+from fedcircuits.errors import FedcircuitsError, FederationError
 from fedcircuits.federation.message import Arrays
 from fedcircuits.schema.grid import FloatArray
 
+CHECK = "check"  # zeros, which stay zeros where masks cancel
 UNIT = 2.0**-24
 LARGEST = 2.0**38  # of a sum over clients; 2^39 units of 2^-24 fill a word with its sign
 
@@ -46,7 +47,7 @@ def masked(
             f"{client!r}: masked sums need two clients or more"
         )
     found: Arrays = {}
-    for name, terms in sums.items():
+    for name, terms in {**sums, CHECK: np.zeros(4)}.items():
         if not (np.abs(terms) < LARGEST / len(everyone)).all():
             raise FedcircuitsError(f"{name!r} has numbers too large to be masked, or none at all")
         total = np.round(np.asarray(terms) / UNIT).astype(np.int64).view(np.uint64)
@@ -58,17 +59,17 @@ def masked(
     return found
 
 
-def unmasked(total: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]) -> Arrays:
-    """Sums as numbers again."""
-    return {name: array.astype(float) * UNIT for name, array in total.items()}
-
-
 def add_masked(told: Sequence[Arrays]) -> Arrays:
-    """Masked terms added modulo 2^64: the masks cancel."""
+    """Masked terms added modulo 2^64: the masks cancel, or an error says that they do not."""
     total = {name: array.astype(np.int64).view(np.uint64) for name, array in told[0].items()}
     for terms in told[1:]:
         total = {name: total[name] + terms[name].view(np.uint64) for name in total}
-    return unmasked({name: array.view(np.int64) for name, array in total.items()})
+    if total.pop(CHECK, np.ones(1)).any():
+        raise FederationError(
+            "masks do not cancel: the clients do not have the same id_secret, or one of them did "
+            "not mask what it sent"
+        )
+    return {name: array.view(np.int64).astype(float) * UNIT for name, array in total.items()}
 
 
 def _stream(

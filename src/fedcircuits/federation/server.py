@@ -43,6 +43,7 @@ class Server:
         named_rows: (client, name) of rows that a client was told a name for.
         ledger: bytes so far.
         dropped: why a client is no longer in the run.
+        min_rows: smallest group that clients are asked about.
         salt: of digests of ids in this run.
 
     Args:
@@ -80,7 +81,7 @@ class Server:
         self.aligned: dict[str, IntArray] = {}
         self.named_rows: set[tuple[str, str]] = set()
         self.salt = secrets.token_hex(16)
-        self._min_rows = min_rows
+        self.min_rows = min_rows
         self.schema = self._agree_on_schema(schema)
 
     # --- messages ---------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ class Server:
     def _agree_on_schema(self, agreed: Schema | None) -> Schema:
         if not self.clients:
             raise FederationError("a federation needs at least one client")
-        ask = m.Describe(self._min_rows)
+        ask = m.Describe(self.min_rows)
         asked = dict.fromkeys(self.clients, ask)
         described = self._call_or_drop("schema", "describe", asked, m.Description)
         empty = [client for client, told in described.items() if told.n_rows == 0]

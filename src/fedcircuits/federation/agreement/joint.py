@@ -12,11 +12,11 @@ from typing import Any
 
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.joint_columns import CLASSES, glue_branches, train_branches
-from fedcircuits.federation.agreement.joint_rows import glue_shared, train_in_rounds
+from fedcircuits.federation.agreement.joint_rows import SHARED, glue_shared, train_in_rounds
 from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.glue import Network
 from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients
+from fedcircuits.federation.training import Ingredients, Job, fit
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,10 @@ class Joint:
     def leaves_client(self) -> tuple[str, ...]:
         """What leaves a client."""
         start = Latent(label_private=self.label_private).leaves_client
+        row = "aligned row (its label left out)" if self.label_private else "aligned row"
         return (
             *(f"columns split: {words}" for words in start),
-            "columns split, every round: log-likelihood of each aligned row under each class",
+            f"columns split, every round: log-likelihood of each {row} under each class",
             "rows split: counts of pairs of states; every round: expected counts or gradients, "
             "summed over the client's rows"
             + (", masked: the server learns the sums over all clients alone" * self.masked),
@@ -62,6 +63,9 @@ class Joint:
 
     def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
         """Rounds of sums, or of shares and evidence."""
+        if len(server.clients) == 1 and server.dropped:  # nobody is left to train with
+            alone = Job(server.clients[0], SHARED, server.schema.names)
+            return fit(server, [alone], take, Ingredients(server.schema, server.label))
         if server.setting == "horizontal":
             return train_in_rounds(server, take, masked=self.masked)
         if self.masked:

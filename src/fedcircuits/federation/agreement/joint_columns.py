@@ -19,8 +19,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from fedcircuits.circuits import Assembler, Circuit
+from fedcircuits.circuits.queries.restrict import embed
 from fedcircuits.density import Density
-from fedcircuits.errors import ClientError
+from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.agreement.aligned import (
     PHASE,
@@ -38,7 +39,7 @@ from fedcircuits.federation.glue import Network
 from fedcircuits.federation.packing import pack_codes
 from fedcircuits.federation.placement import SERVER
 from fedcircuits.federation.remote import RemoteDensity
-from fedcircuits.federation.roots import component, component_key, group_nodes
+from fedcircuits.federation.roots import component, component_key, group_nodes, root_edges
 from fedcircuits.federation.seeds import named_rng
 from fedcircuits.federation.server import Server
 from fedcircuits.federation.training import Ingredients, drop_or_raise, read_reports
@@ -52,6 +53,7 @@ LEAST_SHARE = 0.002  # less of a row than this is not worth a message
 MOST_CLASSES = 64
 VALIDATION_SHARE, MOST_VALIDATION_ROWS, LEAST_VALIDATION_ROWS = 0.1, 2000, 40
 NEVER_NONE = 1e-9  # rows of a class at a client that has none: its branch has every class
+IMPOSSIBLE = -1e4  # nats of a row under no class, where rounds are compared
 LEAST_GAIN = 0.002  # nats a row that a round has to bring
 
 
@@ -69,13 +71,13 @@ class Plan:
         held: (n,) which of them no step but the last is fitted on.
         jobs: id and columns of the branches of each client; a holder's branch of a subspace has
             the subspace's id.
-        tell_rows: whether a subspace has several holders, whose rows then count.
+        tell_label: whether evidence may depend on the label.
     """
 
     numbers: IntArray
     held: np.ndarray[Any, np.dtype[np.bool_]]
     jobs: dict[str, list[dict[str, Any]]]
-    tell_rows: bool
+    tell_label: bool
 
 
 def train_branches(
@@ -100,19 +102,19 @@ def train_branches(
     while True:
         size = automatic_classes(common_rows(server).size)
         share = _start(server, n_classes or size, n_clusters or size, not label_private)
-        made = _rounds(server, take, share, n_rounds)
+        made = _rounds(server, take, share, n_rounds, not label_private)
         if made is not None:
             return made
 
 
 def _rounds(
-    server: Server, take: Mapping[str, Any], share: FloatArray, n_rounds: int
+    server: Server, take: Mapping[str, Any], share: FloatArray, n_rounds: int, tell_label: bool
 ) -> Ingredients | None:
     """Rounds from shares (n, R) on, and the models; None where a client was lost on the way."""
-    plan = _plan(server)
+    plan = _plan(server, tell_label)
     score, seconds = -np.inf, dict.fromkeys(server.clients, 0.0)
     for number in range(n_rounds + 1):
-        told = np.where(plan.held[:, None], 0.0, share)
+        told = worth_telling(np.where(plan.held[:, None], 0.0, share), server.min_rows)
         answers = _step(server, plan, number, told, take, last=False)
         if answers is None:
             return None
@@ -123,11 +125,11 @@ def _rounds(
         log_total = logsumexp(log_joint, axis=1, keepdims=True)  # (n, 1)
         judged = log_total[plan.held if plan.held.any() else slice(None), 0]
         share = np.exp(log_joint - np.where(np.isfinite(log_total), log_total, 0.0))
-        mean = float(judged[np.isfinite(judged)].mean()) if np.isfinite(judged).any() else -np.inf
+        mean = float(np.maximum(judged, IMPOSSIBLE).mean())
         if mean < score + LEAST_GAIN:
             break
         score = mean
-    share = _thinned(share)
+    share = worth_telling(share, server.min_rows)
     answers = _step(server, plan, number + 1, share, take, last=True)
     if answers is None:
         return None
@@ -152,26 +154,39 @@ def _start(server: Server, n_classes: int, n_clusters: int, within_label: bool) 
     return np.asarray(np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True)))
 
 
-def _plan(server: Server) -> Plan:
+def _plan(server: Server, tell_label: bool) -> Plan:
     common = common_rows(server)
     held = np.zeros(common.size, dtype=bool)
     n_held = min(MOST_VALIDATION_ROWS, int(VALIDATION_SHARE * common.size))
     if n_held >= LEAST_VALIDATION_ROWS:
         held[named_rng(server.seed, "joint").permutation(common.size)[:n_held]] = True
     jobs: dict[str, list[dict[str, Any]]] = {}
-    several = False
     for s, (columns, holders) in enumerate(spaces_with_label(server)):
-        several |= len(holders) > 1
         for client in holders:
             jobs.setdefault(client, []).append({"job": f"B{s}", "columns": list(columns)})
-    return Plan(common, held, jobs, several)
+    return Plan(common, held, jobs, tell_label)
 
 
-def _thinned(share: FloatArray) -> FloatArray:
-    """Shares without the smallest; what is left of a row adds up to one."""
-    kept = np.where(share < LEAST_SHARE, 0.0, share)
-    total = kept.sum(axis=1, keepdims=True)
-    return np.asarray(np.divide(kept, total, out=np.zeros_like(kept), where=total > 0))
+def worth_telling(share: FloatArray, min_rows: float) -> FloatArray:
+    """Shares (n, R) without the smallest and without classes of too few rows.
+
+    What is left of a row adds up to one; a row without any part in it stays so.
+    """
+    kept = _to_one(share)
+    while True:
+        found = _to_one(np.where(kept < LEAST_SHARE, 0.0, kept))
+        rows = found.sum(axis=0)  # (R,)
+        small = (rows > 0) & (rows < min_rows)
+        small[rows.argmax()] = False  # one is left, however few rows there are
+        if not small.any():
+            return found
+        kept = _to_one(np.where(small, 0.0, kept))
+
+
+def _to_one(share: FloatArray) -> FloatArray:
+    """Rows that add up to one, but for those of nothing."""
+    total = share.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(share, total, out=np.zeros_like(share), where=total > 0))
 
 
 def _step(
@@ -184,7 +199,6 @@ def _step(
     last: bool,
 ) -> dict[str, m.BranchDone] | None:
     """Shares (n, R) down; what clients say to them. None where a client failed and is left out."""
-    share = _thinned(share)
     at, classes = np.nonzero(share)
     n_classes = share.shape[1]
     per_row = pack_codes(np.bincount(at, minlength=len(share)), n_classes + 1)
@@ -201,7 +215,7 @@ def _step(
             weights,
             last,
             bool(take["keep"]),
-            plan.tell_rows,
+            plan.tell_label,
         )
         for client in server.clients
     }
@@ -219,8 +233,7 @@ def _evidence(plan: Plan, answers: Mapping[str, m.BranchDone]) -> FloatArray:
         for job, array in told.evidence.items():
             if len(array) != plan.numbers.size:
                 raise ClientError(client, f"evidence of {len(array)} of {plan.numbers.size} rows")
-            rows = told.class_rows if plan.tell_rows else np.ones(array.shape[1])
-            by_space.setdefault(job, []).append((array.astype(float), rows + NEVER_NONE))
+            by_space.setdefault(job, []).append((array.astype(float), told.class_rows + NEVER_NONE))
     total: FloatArray = np.zeros(())
     for holders in by_space.values():
         everyone = np.log(np.sum([rows for _, rows in holders], axis=0))  # (R,)
@@ -241,8 +254,7 @@ def _made(
     tables = {CLASSES: np.asarray(share.sum(axis=0))}
     for client, told in answers.items():
         columns = {job["job"]: job["columns"] for job in plan.jobs[client]}
-        if told.class_rows.size:
-            tables[_rows_name(client)] = told.class_rows.astype(float)
+        tables[_rows_name(client)] = told.class_rows.astype(float)
         for name, count in told.rows.items():
             job, _, code = name.partition("|")
             key = (client, job, int(code) if code else -1)
@@ -250,13 +262,28 @@ def _made(
             if take["keep"]:
                 schema = server.schema.select(columns[job])
                 models[key] = take["remote"](client, name, schema, told.parameters[name])
-            else:
+                continue
+            try:
                 models[key] = take["decode"](m.model_bytes(told.models[name]))
+            except FedcircuitsError as error:
+                raise ClientError(client, f"a model that cannot be read: {error}") from None
+            _check(client, key, models[key], columns[job], share.shape[1])
     reports = {
         client: {job: read_reports(client, found) for job, found in told.reports.items()}
         for client, told in answers.items()
     }
     return Ingredients(server.schema, server.label, models, rows, tables, reports=reports)
+
+
+def _check(client: str, key: Key, model: Density, columns: list[str], n_classes: int) -> None:
+    """A model over the columns asked for; one that has all classes has a root state for each."""
+    if set(model.schema.names) != set(columns):
+        raise ClientError(client, f"a model of {list(model.schema.names)}, expected {columns}")
+    if key[2] < 0 and n_classes > 1:
+        edges = root_edges(model)
+        found = 0 if edges is None else edges[0].size
+        if found != n_classes:
+            raise ClientError(client, f"a model of {found} classes, expected {n_classes}")
 
 
 # --- gluing ---------------------------------------------------------------------------------------
@@ -307,9 +334,12 @@ def _parts(ingredients: Ingredients, cls: int) -> dict[str, list[tuple[Key, Dens
     for key, model in sorted(ingredients.models.items(), key=lambda item: item[0]):
         if key[2] >= 0 and key[2] != cls:
             continue
-        if key[2] < 0 and isinstance(model, Circuit):
-            model = component(model, np.arange(ingredients.tables[CLASSES].size), cls)
-        elif key[2] < 0 and isinstance(model, RemoteDensity):
+        n_classes = ingredients.tables[CLASSES].size
+        if key[2] >= 0 or n_classes == 1:  # one class is the whole model
+            pass
+        elif isinstance(model, Circuit):
+            model = component(model, np.arange(n_classes), cls)
+        elif isinstance(model, RemoteDensity):
             model = replace(model, key=component_key(key_of_model(key), cls))
         found.setdefault(key[1], []).append((key, model))
     return found
@@ -327,7 +357,11 @@ def _whole(ingredients: Ingredients, counts: FloatArray) -> Circuit | None:
     )
     by_space: dict[str, list[tuple[Key, list[int]]]] = {}
     for key, model in circuits:
-        nodes = group_nodes(assembler, model, np.arange(counts.size))
+        if counts.size == 1:  # one class is the whole model
+            where = [assembler.schema.position(name) for name in model.schema.names]
+            nodes = [embed(assembler, model, where)]
+        else:
+            nodes = group_nodes(assembler, model, np.arange(counts.size))
         by_space.setdefault(key[1], []).append((key, nodes))
     products = []
     classes = np.flatnonzero(counts > 0)

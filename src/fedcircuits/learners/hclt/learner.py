@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 from scipy import sparse
 
 from fedcircuits.density import Density
+from fedcircuits.errors import LearningError
 from fedcircuits.fit_report import FitReport
 from fedcircuits.learners.hclt.branch import fit_branch
 from fedcircuits.learners.hclt.em import Smoothing
@@ -91,7 +92,7 @@ class Hclt:
         if n_classes <= MANY_CLASSES:
             return self
         n_states = int(np.clip(np.sqrt(n_rows / 4), 2, MOST_STATES_MANY_CLASSES))
-        return replace(self, n_states=self.n_states or n_states, aim="density")
+        return replace(self, n_states=self.n_states or n_states, aim="density", head=False)
 
     def for_mixing(self) -> Self:
         """The learner for one of several clients whose models of other rows will be averaged.
@@ -105,6 +106,10 @@ class Hclt:
 
     def fit(self, table: Table, rng: np.random.Generator) -> Density:
         """Learn a circuit of the table's variables; with a head, a `HeadedCircuit`."""
+        if self.aim not in get_args(Aim):
+            raise LearningError(f"aim is 'label' or 'density', found {self.aim!r}")
+        if self.aim == "density" and self.head:
+            raise LearningError("a head of trees tells labels apart: it goes with aim='label'")
         start = time.perf_counter()
         table = in_canonical_order(table)
         coded = prepare(table, label=self.label, missing=self.missing, n_bins=self.n_bins)
@@ -159,7 +164,12 @@ class Hclt:
         return to_circuit(found.model, schema, self.label, report)
 
     def branch(
-        self, table: Table, shares: sparse.csr_matrix, rng: np.random.Generator
+        self,
+        table: Table,
+        shares: sparse.csr_matrix,
+        rng: np.random.Generator,
+        *,
+        tell_label: bool = True,
     ) -> Generator[FloatArray, sparse.csr_matrix | None, Density]:
         """Learn p(x | l) together with others that hold other columns (see `branch.py`).
 
@@ -170,6 +180,7 @@ class Hclt:
             table: own rows, the schema and its grids agreed.
             shares: (n, R) how much of each row belongs to each class.
             rng: of this branch.
+            tell_label: whether what is yielded may depend on the label.
         """
         start = time.perf_counter()
         coded = prepare(table, label=None, missing=self.missing, n_bins=self.n_bins)
@@ -179,6 +190,7 @@ class Hclt:
             coded.cards,
             shares,
             label=None if self.label is None else schema.position(self.label),
+            tell_label=tell_label,
             is_tree=self.name != "mixture",
             smoothing=self._options().smoothing,
             rng=rng,
