@@ -77,6 +77,11 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     ]
 
 
+def where(runs: Runs) -> list[str]:
+    """A line that says which machines took these figures."""
+    return ["On " + "; ".join(sorted({r["machine"] for r in runs})) + ".", ""]
+
+
 def aims(runs: Runs) -> Iterator[tuple[str, str, str, float]]:
     """Data, case, figure and what is to be reached, where it can be said."""
     for (data, case), wanted in FLOORS.items():
@@ -134,7 +139,7 @@ def time_table(runs: Runs) -> list[str]:
         "Adult", "centralised, CPU s", "slowest client / centralised", "at most",
         "server's share, %", "below",
     ]  # fmt: skip
-    return ["## Time", "", *markdown(columns, rows)] if found else []
+    return ["## Time", "", *where(found), *markdown(columns, rows)] if found else []
 
 
 def growth_table(runs: Runs) -> list[str]:
@@ -151,7 +156,8 @@ def growth_table(runs: Runs) -> list[str]:
     columns = [
         "learner", "rows", "rows split, CPU s", "µs a row", "columns split, CPU s", "µs a row",
     ]  # fmt: skip
-    return ["## Growth with rows", "", *markdown(columns, rows)] if rows else []
+    grown = [r for r in runs if r["data"] == "synthetic"]
+    return ["## Growth with rows", "", *where(grown), *markdown(columns, rows)] if rows else []
 
 
 def bytes_table(runs: Runs) -> list[str]:
@@ -216,7 +222,7 @@ def every_row(runs: Runs) -> list[str]:
     columns = [
         "data", "case", "rule", "seeds", *FIGURES, "CPU s", "slowest client, CPU s", "bytes",
     ]  # fmt: skip
-    return ["## Every case", "", *markdown(columns, rows)]
+    return ["## Every case", "", *where(quality), *markdown(columns, rows)]
 
 
 NOTES = (
