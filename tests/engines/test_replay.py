@@ -21,10 +21,9 @@ from fedcircuits.member import born
 OPTIONS: dict[str, Any] = {"id": ID, "label": LABEL, "n_clusters": 3}
 
 
-def births(setting: str = "vertical") -> dict[str, bytes]:
+def births(setting: str = "vertical", learner: str = "factorised") -> dict[str, bytes]:
     return {
-        name: Birth(name, rows, "factorised", id=ID).to_bytes()
-        for name, rows in split(setting).items()
+        name: Birth(name, rows, learner, id=ID).to_bytes() for name, rows in split(setting).items()
     }
 
 
@@ -106,6 +105,29 @@ def test_clients_started_anew_before_a_request_give_the_same_model(
     assert engine.counts["fit"] == 3
     if verb not in ("describe", "agree", "digests"):
         assert engine.replay.brought_back["b"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("setting", "verb"), [("vertical", "branch"), ("horizontal", "round")])
+def test_a_client_started_anew_between_rounds_takes_up_where_it_was(
+    setting: str, verb: str, tmp_path: Path
+) -> None:
+    """Rounds build on each other: earlier ones are done again at the client, as it was told them."""
+    made = births(setting, "mixture")
+    options: dict[str, Any] = {"agreement": "joint", "id": ID, "label": LABEL}
+    plain = LocalEngine({name: born(birth) for name, birth in made.items()})
+    wanted = saved(fc.federate(None, engine=plain, **options), tmp_path / "plain.fc")
+    engine, asked = Here(made), list[str]()
+
+    def before(said: str) -> None:
+        asked.append(said)
+        if asked.count(verb) == 3 and said == verb:
+            engine.restart("b")
+
+    engine.before = before
+    found = saved(fc.federate(None, engine=engine, **options), tmp_path / "again.fc")
+    assert found == wanted
+    assert engine.replay.brought_back["b"] == 1
 
 
 def test_client_started_anew_has_its_models_again_when_they_are_asked() -> None:
