@@ -112,7 +112,7 @@ def test_clients_started_anew_before_a_request_give_the_same_model(
 def test_a_client_started_anew_between_rounds_takes_up_where_it_was(
     setting: str, verb: str, tmp_path: Path
 ) -> None:
-    """Rounds build on each other: earlier ones are done again at the client, as it was told them."""
+    """Rounds build on each other: earlier ones are done again at the client, as they were told."""
     made = births(setting, "mixture")
     options: dict[str, Any] = {"agreement": "joint", "id": ID, "label": LABEL}
     plain = LocalEngine({name: born(birth) for name, birth in made.items()})
