@@ -25,7 +25,7 @@ from fedcircuits.federation.answering import Answering
 from fedcircuits.federation.branching import Branch, Branches, branch_of
 from fedcircuits.federation.calibration import fit_calibration, label_log_joint, log_loss
 from fedcircuits.federation.classifiers import KEY, train_classifier
-from fedcircuits.federation.clusters import cluster_rows, drawn_classes
+from fedcircuits.federation.clusters import cluster_rows, drawn_classes, unnamed
 from fedcircuits.federation.describing import describe
 from fedcircuits.federation.fitting import (
     CLASS,
@@ -33,6 +33,7 @@ from fedcircuits.federation.fitting import (
     Models,
     fit_job,
     for_job,
+    label_counts,
     labels,
 )
 from fedcircuits.federation.ids import check_distinct, digests, fingerprint
@@ -143,16 +144,7 @@ class Client:
         self._label, self._seed = request.label, request.seed
         table = mine.encode(self._frame, missing_values=self._missing_values, missing_as_state=True)
         self._table = replace(table, agreed=True)
-        return m.Ready(len(table), self._label_counts())
-
-    def _label_counts(self) -> list[float]:
-        table = self._have()
-        if self._label is None or self._label not in table.schema:
-            return []
-        at = table.schema.position(self._label)
-        codes = table.values[table.observed[:, at], at].astype(np.int64)
-        n = table.schema.variables[at].n_codes
-        return [float(c) for c in np.bincount(codes, minlength=n)]
+        return m.Ready(len(table), label_counts(self._have(), self._label))
 
     # --- alignment --------------------------------------------------------------------------------
 
@@ -182,7 +174,7 @@ class Client:
         """Add the shared label to my table: known for aligned rows, missing for the others."""
         assert self._label is not None
         self._table = self._aligned.with_label(self._have(), self._label, request)
-        return m.Ready(len(self._table), self._label_counts())
+        return m.Ready(len(self._table), label_counts(self._have(), self._label))
 
     # --- agreement --------------------------------------------------------------------------------
 
@@ -214,7 +206,7 @@ class Client:
                 )
             noise = named_rng(self._seed, self.name, "randomised response", self._secret)
             told = randomise(told, stratum_of.size, request.epsilon, noise)
-        return m.Clustered(rows, _unnamed(stratum_of), pack_codes(told, stratum_of.size))
+        return m.Clustered(rows, unnamed(stratum_of), pack_codes(told, stratum_of.size))
 
     def _assign(self, request: m.Assign) -> m.Ready:
         """Latent classes: told for aligned rows, mapped through r(l | k) for the others."""
@@ -402,10 +394,3 @@ class Client:
         if self._table is None:
             raise FedcircuitsError(f"client {self.name!r} was not told the agreed schema yet")
         return self._table
-
-
-def _unnamed(strata: IntArray) -> IntArray:
-    """Strata numbered by size of code only: which clusters belong together, not to which label."""
-    return np.unique(strata, return_inverse=True)[1].astype(
-        np.uint8 if strata.max(initial=0) < 256 else np.int32
-    )

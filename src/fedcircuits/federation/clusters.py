@@ -77,6 +77,12 @@ def cluster_rows(
     return index, np.array(stratum_of, dtype=np.int64)
 
 
+def unnamed(strata: IntArray) -> IntArray:
+    """Strata numbered by size of code only: which clusters belong together, not to which label."""
+    numbers = np.unique(strata, return_inverse=True)[1]
+    return numbers.astype(np.uint8 if numbers.max(initial=0) < 256 else np.int32)
+
+
 def drawn_classes(table: FloatArray, clusters: IntArray, rng: np.random.Generator) -> IntArray:
     """(n,) a latent class of each row drawn from r(l | k) of its cluster.
 

@@ -39,6 +39,16 @@ def labels(table: Table, label: str | None, client: str) -> tuple[IntArray, Bool
     return table.values[:, at].astype(np.int64), table.observed[:, at]
 
 
+def label_counts(table: Table, label: str | None) -> list[float]:
+    """Rows of each class; nothing where the client does not hold the label."""
+    if label is None or label not in table.schema:
+        return []
+    at = table.schema.position(label)
+    codes = table.values[table.observed[:, at], at].astype(np.int64)
+    n = table.schema.variables[at].n_codes
+    return [float(c) for c in np.bincount(codes, minlength=n)]
+
+
 def fit_job(
     job: Mapping[str, Any],
     table: Table,

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.errors import FederationError
+from fedcircuits.schema.variable import plain
 
 WIDTH = 12  # bytes of a digest: two of 100 million ids agree by chance with probability 1e-13
 Digests = NDArray[np.uint8]
@@ -51,7 +52,7 @@ def check_distinct(ids: pd.Series[Any], client: str) -> None:
     if len(twice):
         raise FederationError(
             f"client {client!r}: {len(twice)} id(s) appear more than once, first in row "
-            f"{twice.index[0]!r}; keep one row for each id"
+            f"{plain(twice.index[0])!r}; keep one row for each id"
         )
 
 
