@@ -20,7 +20,7 @@ from fedcircuits.density import Density, Learner
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.aligned_rows import AlignedRows
-from fedcircuits.federation.roots import component, component_key, root_edges
+from fedcircuits.federation.roots import component, component_key
 from fedcircuits.schema import Table
 from fedcircuits.schema.grid import FloatArray, IntArray
 
@@ -178,7 +178,7 @@ class Branches:
         counts = {key: _rows_behind(key, class_rows) for key in made}
         models = {} if request.keep else {key: m.encoded(model) for key, model in made.items()}
         if request.keep:
-            made |= _components(made)
+            made |= _components(made, request.n_classes)
         return m.BranchDone({}, class_rows, counts, sizes, seconds, reports, models), made
 
     def _step(
@@ -220,13 +220,12 @@ def _rows_behind(key: str, class_rows: FloatArray) -> float:
     return float(class_rows[int(cls)] if cls else class_rows.sum())
 
 
-def _components(models: Mapping[str, Density]) -> dict[str, Density]:
+def _components(models: Mapping[str, Density], n_classes: int) -> dict[str, Density]:
     """A model for each root state of those that have all classes in one."""
-    found: dict[str, Density] = {}
-    for key, model in models.items():
-        edges = root_edges(model)
-        if "|" in key or edges is None or not isinstance(model, Circuit):
-            continue
-        every = np.arange(edges[0].size)
-        found |= {component_key(key, int(k)): component(model, every, int(k)) for k in every}
-    return found
+    every = np.arange(n_classes)
+    return {
+        component_key(key, int(k)): component(model, every, int(k))
+        for key, model in models.items()
+        if "|" not in key and isinstance(model, Circuit)
+        for k in every
+    }

@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 from fedcircuits.circuits import Assembler, Circuit
 from fedcircuits.circuits.passes import chunked
 from fedcircuits.circuits.queries.likelihood import node_log_probs
+from fedcircuits.circuits.queries.restrict import embed
 from fedcircuits.density import Density
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.clusters import features
@@ -157,8 +158,13 @@ def couple(
 
 
 def group_nodes(assembler: Assembler, model: Circuit, groups: IntArray) -> list[int]:
-    """Add a circuit to an assembler without its root; the node of each group instead."""
+    """Add a circuit to an assembler without its root; the node of each group instead.
+
+    A single state is the whole circuit, which has no root to split.
+    """
     columns = [assembler.schema.position(name) for name in model.schema.names]
+    if groups.size == 1:
+        return [embed(assembler, model, columns)]
     structure = model.structure
     new = np.full(structure.n_nodes, -1, dtype=np.int64)
     for group in model.groups:

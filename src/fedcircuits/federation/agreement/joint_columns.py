@@ -19,7 +19,6 @@ import numpy as np
 from scipy.special import logsumexp
 
 from fedcircuits.circuits import Assembler, Circuit
-from fedcircuits.circuits.queries.restrict import embed
 from fedcircuits.density import Density
 from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation import messages as m
@@ -118,8 +117,7 @@ def _rounds(
         answers = _step(server, plan, number, told, take, last=False)
         if answers is None:
             return None
-        for client, answer in answers.items():
-            seconds[client] += float(answer.seconds.sum())
+        _add_seconds(seconds, answers)
         log_q = log_shares(told.sum(axis=0) + 1.0 / told.shape[1])  # (R,)
         log_joint = log_q + _evidence(plan, answers)
         log_total = logsumexp(log_joint, axis=1, keepdims=True)  # (n, 1)
@@ -133,9 +131,13 @@ def _rounds(
     answers = _step(server, plan, number + 1, share, take, last=True)
     if answers is None:
         return None
+    _add_seconds(seconds, answers)
+    return replace(_made(server, plan, share, take, answers), seconds=seconds)
+
+
+def _add_seconds(seconds: dict[str, float], answers: Mapping[str, m.BranchDone]) -> None:
     for client, answer in answers.items():
         seconds[client] += float(answer.seconds.sum())
-    return replace(_made(server, plan, share, take, answers), seconds=seconds)
 
 
 def _start(server: Server, n_classes: int, n_clusters: int, within_label: bool) -> FloatArray:
@@ -324,8 +326,7 @@ def _rows_name(client: str) -> str:
 
 def _rows_of(ingredients: Ingredients, key: Key, cls: int) -> float:
     """Rows of a class at a client."""
-    told = ingredients.tables.get(_rows_name(key[0]))
-    return 1.0 if told is None else float(told[cls]) + NEVER_NONE
+    return float(ingredients.tables[_rows_name(key[0])][cls]) + NEVER_NONE
 
 
 def _parts(ingredients: Ingredients, cls: int) -> dict[str, list[tuple[Key, Density]]]:
@@ -334,12 +335,9 @@ def _parts(ingredients: Ingredients, cls: int) -> dict[str, list[tuple[Key, Dens
     for key, model in sorted(ingredients.models.items(), key=lambda item: item[0]):
         if key[2] >= 0 and key[2] != cls:
             continue
-        n_classes = ingredients.tables[CLASSES].size
-        if key[2] >= 0 or n_classes == 1:  # one class is the whole model
-            pass
-        elif isinstance(model, Circuit):
-            model = component(model, np.arange(n_classes), cls)
-        elif isinstance(model, RemoteDensity):
+        if key[2] < 0 and isinstance(model, Circuit):
+            model = component(model, np.arange(ingredients.tables[CLASSES].size), cls)
+        elif key[2] < 0 and isinstance(model, RemoteDensity):
             model = replace(model, key=component_key(key_of_model(key), cls))
         found.setdefault(key[1], []).append((key, model))
     return found
@@ -357,11 +355,7 @@ def _whole(ingredients: Ingredients, counts: FloatArray) -> Circuit | None:
     )
     by_space: dict[str, list[tuple[Key, list[int]]]] = {}
     for key, model in circuits:
-        if counts.size == 1:  # one class is the whole model
-            where = [assembler.schema.position(name) for name in model.schema.names]
-            nodes = [embed(assembler, model, where)]
-        else:
-            nodes = group_nodes(assembler, model, np.arange(counts.size))
+        nodes = group_nodes(assembler, model, np.arange(counts.size))
         by_space.setdefault(key[1], []).append((key, nodes))
     products = []
     classes = np.flatnonzero(counts > 0)
