@@ -16,7 +16,7 @@ from fedcircuits import api
 from fedcircuits.density import Learner
 from fedcircuits.engines import LocalEngine, engine_named
 from fedcircuits.errors import ClientError, FederationError
-from fedcircuits.federation.agreement import Rule, make_rule
+from fedcircuits.federation.agreement import Rule, check_name, make_rule
 from fedcircuits.federation.birth import Birth
 from fedcircuits.federation.circuit import FederatedCircuit
 from fedcircuits.federation.ensemble import FederatedEnsemble, train_ensemble
@@ -123,6 +123,8 @@ class FederationRun:
         """Start clients, train, and let go of them unless models stay there."""
         if self.placement not in ("gathered", "remote"):
             raise FederationError(f"placement is gathered or remote, found {self.placement!r}")
+        if isinstance(self.agreement, str):
+            check_name(self.agreement)
         transport = self._transport(clients)
         run = replace(self, transport=transport)
         try:

@@ -277,3 +277,22 @@ def test_no_pickle_in_what_travels() -> None:
     with pytest.raises(LearningError, match="no learner"):
         federate(split("horizontal"), learner="magic")
     assert not hasattr(encoding, "pickle")
+
+
+def test_a_misspelt_rule_is_said_before_anybody_is_asked() -> None:
+    asked: list[str] = []
+
+    def note(verb: str, client: str, reply: bytes) -> bytes:
+        asked.append(f"{verb} {client}")
+        return reply
+
+    engine = Breaking(local(split("horizontal")), note)
+    with pytest.raises(FederationError, match="no agreement rule 'jont'; there are auto"):
+        fc.federate(engine=engine, label=LABEL, agreement="jont")
+    assert asked == []
+
+
+def test_tables_too_small_to_sketch_say_which_column_and_what_to_do() -> None:
+    few = pd.DataFrame({"size": [1.5, 2.5], "kind": ["x", "y"]})
+    with pytest.raises(FederationError, match=r"variable 'size'.*min_rows = 5.*pass min_rows="):
+        fc.federate({"a": few, "b": few}, learner="factorised")

@@ -9,7 +9,13 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from fedcircuits.errors import ClientError, FedcircuitsError, FederationError, StorageError
+from fedcircuits.errors import (
+    ClientError,
+    FedcircuitsError,
+    FederationError,
+    SchemaError,
+    StorageError,
+)
 from fedcircuits.federation import messages as m
 from fedcircuits.federation.describing import SKETCH_PARTS
 from fedcircuits.federation.indicator import BoolMatrix, feature_indicator
@@ -214,7 +220,15 @@ class Server:
                 for description in described.values()
                 if f"{variable.name}\x1fheavy" in description.sketches
             ]
-            changed.append(variable.with_grid(variable_grid(variable, Sketch.merge(found))))
+            try:
+                grid = variable_grid(variable, Sketch.merge(found))
+            except SchemaError as error:
+                raise FederationError(
+                    f"variable {variable.name!r}: {error}. Sketches leave out what fewer than "
+                    f"min_rows = {self.min_rows} rows share: pass min_rows= for tables this small, "
+                    "or schema="
+                ) from None
+            changed.append(variable.with_grid(grid))
         return schema.with_variables(changed)
 
     # --- who holds what ---------------------------------------------------------------------------

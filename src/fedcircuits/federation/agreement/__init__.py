@@ -6,7 +6,7 @@ the ingredients. So a client can leave, and the rest is glued again without trai
 
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.base import Rule
-from fedcircuits.federation.agreement.by_name import RULES, make_rule
+from fedcircuits.federation.agreement.by_name import RULES, check_name, make_rule
 from fedcircuits.federation.agreement.counts import Counts
 from fedcircuits.federation.agreement.coupled import Coupled
 from fedcircuits.federation.agreement.em import Em
@@ -28,5 +28,6 @@ __all__ = [
     "LatentTable",
     "ProductOfClasses",
     "Rule",
+    "check_name",
     "make_rule",
 ]

@@ -33,6 +33,12 @@ RULES: dict[str, type[Any]] = {
 }
 
 
+def check_name(name: str) -> None:
+    """An error for a name that no rule has, before anybody is asked anything."""
+    if name != "auto" and name not in RULES:
+        raise FederationError(f"no agreement rule {name!r}; there are auto, {', '.join(RULES)}")
+
+
 def make_rule(
     name: str, server: Server, take: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[Rule, dict[str, float]]:
@@ -45,10 +51,9 @@ def make_rule(
         take: as for `Rule.train`.
         options: of the rule.
     """
+    check_name(name)
     if name == "auto":
         return choose(server, take, options)
-    if name not in RULES:
-        raise FederationError(f"no agreement rule {name!r}; there are auto, {', '.join(RULES)}")
     if name == "latent" and Anchors.applies(server) and not common_rows(server).size:
         name = "anchors"
     try:
