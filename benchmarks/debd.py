@@ -13,7 +13,7 @@ import pandas as pd
 
 import fedcircuits as fc
 import tables
-from fedcircuits import datasets
+from fedcircuits.api import datasets
 
 DATA = Path(os.environ.get("FEDCIRCUITS_DATA", tables.ROOT.parent / "shared" / "data"))
 # Mean test log-likelihoods from the literature: LearnSPN, EiNet, HCLT.

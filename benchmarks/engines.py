@@ -21,7 +21,7 @@ import psutil
 
 import fedcircuits as fc
 import tables
-from fedcircuits import datasets, partition
+from fedcircuits.api import datasets, partition
 from fedcircuits.engines import ENGINES, LATER, engine_named
 
 COLUMNS = (

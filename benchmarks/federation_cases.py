@@ -21,8 +21,8 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 import fedcircuits as fc
 import tables
-from fedcircuits import datasets
-from fedcircuits.federation.client import Client
+from fedcircuits.api import datasets
+from fedcircuits.federation.client.client import Client
 from federation_splits import ID, Clients, both_split, columns_split, rows_split, synthetic
 
 DATA = Path(os.environ.get("FEDCIRCUITS_DATA", tables.ROOT.parent / "shared" / "data"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fedcircuits import datasets
+from fedcircuits.api import datasets
 
 ID = "row_id"
 Clients = dict[str, pd.DataFrame]

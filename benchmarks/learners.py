@@ -21,7 +21,7 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 import fedcircuits as fc
 import tables
-from fedcircuits import datasets
+from fedcircuits.api import datasets
 
 DATA = Path(os.environ.get("FEDCIRCUITS_DATA", tables.ROOT.parent / "shared" / "data"))
 MISSING_SHARE, MISSING_ROWS = 0.3, 10_000

@@ -16,14 +16,15 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.tree import DecisionTreeClassifier
 
 import fedcircuits as fc
-from fedcircuits import partition
-from fedcircuits.datasets import cancer
-from fedcircuits.engines import LocalEngine, Recorder
-from fedcircuits.federation import messages as m
+from fedcircuits.api import partition
+from fedcircuits.api.client_spec import client_of, learner_maker
+from fedcircuits.api.datasets import cancer
+from fedcircuits.engines import LocalEngine
 from fedcircuits.federation.agreement import RULES
-from fedcircuits.federation.birth import Birth
-from fedcircuits.federation.leakage import named_choices, recover_label
-from fedcircuits.member import client_of, learner_maker
+from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.wire import messages as m
+from leakage import named_choices, recover_label
+from recorder import Recorder
 
 RUNS: list[tuple[str, dict[str, Any]]] = [
     ("independent", {}),

@@ -11,7 +11,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits import build as b
 from fedcircuits import encoding
-from fedcircuits.conditioned import Conditioned
+from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.errors import StorageError
 
 SCHEMA = fc.Schema(

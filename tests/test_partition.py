@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcircuits as fc
-from fedcircuits import partition
+from fedcircuits.api import partition
+from fedcircuits.api.tables import image_frame
 from fedcircuits.errors import SchemaError
-from fedcircuits.tables import image_frame
 
 ID = partition.ID
 

@@ -21,10 +21,10 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits import Circuit, Schema, Variable, build, encoding
-from fedcircuits.api import from_bytes
+from fedcircuits.api.load import from_bytes
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
-from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Grid
 from oracles.random_circuits import seeded_case
 

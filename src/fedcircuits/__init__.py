@@ -3,25 +3,29 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedcircuits.api import learn, load
+from fedcircuits.api.learn import learn
+from fedcircuits.api.load import load
 from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
 from fedcircuits.schema import MISSING, Schema, Table, Variable
 
 if TYPE_CHECKING:
-    from fedcircuits import learners, partition
-    from fedcircuits.estimators import CircuitClassifier, CircuitDensity
-    from fedcircuits.federating import federate
+    from fedcircuits import learners
+    from fedcircuits.api import partition
+    from fedcircuits.api.estimators import CircuitClassifier, CircuitDensity
+    from fedcircuits.api.federate import federate
 
 __version__ = "0.1.0"
 
 # What needs scikit-learn is imported when it is first asked for: it takes half a second.
 _LATER = {
-    "CircuitClassifier": "fedcircuits.estimators",
-    "CircuitDensity": "fedcircuits.estimators",
-    "federate": "fedcircuits.federating",
+    "CircuitClassifier": "fedcircuits.api.estimators",
+    "CircuitDensity": "fedcircuits.api.estimators",
+    "federate": "fedcircuits.api.federate",
 }
+
+_MODULES = {"learners": "fedcircuits.learners", "partition": "fedcircuits.api.partition"}
 
 __all__ = [
     "MISSING",
@@ -47,7 +51,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in ("learners", "partition"):
-        return import_module(f"fedcircuits.{name}")
+        return import_module(
+            {"learners": "fedcircuits.learners", "partition": "fedcircuits.api.partition"}[name]
+        )
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'fedcircuits' has no attribute {name!r}")

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as safetensors_load
 from safetensors.numpy import save as safetensors_save
 
+from fedcircuits.arrays import Array
 from fedcircuits.errors import StorageError
 
 FORMAT = "fedcircuits"
@@ -30,8 +31,6 @@ VERSION = 1
 MAX_HEADER_BYTES = 256 * 2**20
 MAX_DIMENSIONS = 16
 _DTYPES = {"F64", "F32", "F16", "I64", "I32", "I8", "U8", "BOOL"}
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

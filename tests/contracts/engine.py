@@ -25,9 +25,9 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.birth import Birth
-from fedcircuits.federation.server import Server
+from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
 
 
 def table(seed: int = 0, n: int = 120) -> pd.DataFrame:

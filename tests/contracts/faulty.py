@@ -10,8 +10,8 @@ import os
 import time
 from pathlib import Path
 
-from fedcircuits import member
-from fedcircuits.federation.client import Client
+from fedcircuits.api import client_spec as member
+from fedcircuits.federation.client.client import Client
 
 FAULTS = "FAULTS"
 

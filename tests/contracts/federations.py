@@ -8,10 +8,11 @@ from typing import Any
 import pandas as pd
 
 from contracts.engine import table
-from fedcircuits.engines import LocalEngine, Recorder
-from fedcircuits.federation.birth import Birth
-from fedcircuits.federation.transport import Transport
-from fedcircuits.member import client_of, learner_maker
+from fedcircuits.api.client_spec import client_of, learner_maker
+from fedcircuits.engines import LocalEngine
+from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.wire.transport import Transport
+from recorder import Recorder
 
 LABEL, ID = "bought", "customer"
 Reply = bytes | Exception

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from contracts.engine import EngineContract, births
+from fedcircuits.api.client_spec import born
 from fedcircuits.engines import LocalEngine
-from fedcircuits.member import born
 
 
 class TestLocalEngine(EngineContract):

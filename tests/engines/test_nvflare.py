@@ -21,10 +21,10 @@ import fedcircuits as fc
 from contracts.engine import EngineContract, births, table
 from contracts.faulty import FAULTS
 from contracts.loopback import own_network
+from fedcircuits.api.client_spec import born
 from fedcircuits.engines import LocalEngine
 from fedcircuits.engines.nvflare.engine import NvflareEngine
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
-from fedcircuits.member import born
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 OPTIONS: dict[str, Any] = {"label": "bought", "agreement": "product"}
@@ -236,7 +236,7 @@ def test_all_ends_with_a_program_that_is_killed() -> None:
         "import time\n"
         "from contracts.engine import births\n"
         "from fedcircuits.engines.nvflare.engine import NvflareEngine\n"
-        "engine = NvflareEngine({'north': births()['north']}, 'fedcircuits.member:born')\n"
+        "engine = NvflareEngine({'north': births()['north']}, 'fedcircuits.api.client_spec:born')\n"
         "print(engine.folder, flush=True)\n"
         "time.sleep(300)\n"
     )

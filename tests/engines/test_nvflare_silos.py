@@ -30,7 +30,7 @@ from fedcircuits.cli.parties import read_parties
 from fedcircuits.engines.nvflare.engine import Parties, free_port
 from fedcircuits.engines.nvflare.kits import Kits
 from fedcircuits.errors import ClientError
-from fedcircuits.federation import messages as m
+from fedcircuits.federation.wire import messages as m
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 POLICY = """

@@ -17,12 +17,12 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import EngineContract, births, table
+from fedcircuits.api.client_spec import BORN, learner_record
 from fedcircuits.engines import ProcessEngine
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.birth import Birth
+from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.wire import messages as m
 from fedcircuits.learners import Hclt
-from fedcircuits.member import BORN, learner_record
 
 SLOW = "contracts.engine:slow"
 PATHS = os.pathsep.join(["tests", os.environ.get("PYTHONPATH", "")])
@@ -123,7 +123,7 @@ def test_processes_end_with_the_script_that_started_them() -> None:
         "import sys; sys.path.insert(0, 'tests')\n"
         "from contracts.engine import births\n"
         "from fedcircuits.engines import ProcessEngine\n"
-        "from fedcircuits.member import BORN\n"
+        "from fedcircuits.api.client_spec import BORN\n"
         "engine = ProcessEngine({'a': births()['north']}, BORN)\n"
         "sys.stdout.write(str(engine.process_id('a')))\n"
     )  # no `if __name__ == '__main__'`: the script is not imported in the child
@@ -135,8 +135,8 @@ def test_processes_end_with_the_script_that_started_them() -> None:
 
 def test_child_does_not_import_what_it_does_not_need() -> None:
     script = (
-        "import sys, fedcircuits.member\n"
-        "print([m for m in ('sklearn', 'torch', 'matplotlib', 'typer', 'fedcircuits.federating') "
+        "import sys, fedcircuits.api.client_spec\n"
+        "print([m for m in ('sklearn', 'torch', 'matplotlib', 'typer', 'fedcircuits.api.federate') "
         "if m in sys.modules])"
     )
     done = subprocess.run(

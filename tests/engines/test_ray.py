@@ -20,11 +20,11 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import EngineContract, births, table
 from contracts.faults import During, model_bytes, slow_to_fit
-from fedcircuits import partition
+from fedcircuits.api import partition
+from fedcircuits.api.client_spec import BORN
 from fedcircuits.engines import engine_named
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
-from fedcircuits.federation.birth import Birth
-from fedcircuits.member import BORN
+from fedcircuits.federation.client.spec import Birth
 
 pytest.importorskip("ray", reason="the extra [ray] is not installed")
 pytestmark = pytest.mark.engine
@@ -38,7 +38,7 @@ import os, sys
 sys.path.insert(0, "tests")
 from contracts.engine import births
 from fedcircuits.engines import engine_named
-from fedcircuits.member import BORN
+from fedcircuits.api.client_spec import BORN
 import psutil, ray
 
 engine = engine_named("ray")(births(), BORN)

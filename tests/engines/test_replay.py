@@ -11,12 +11,12 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
+from fedcircuits.api.client_spec import born
 from fedcircuits.engines import LocalEngine
 from fedcircuits.engines.replay import Answers, Keeper, Replay, unwrap
 from fedcircuits.errors import ClientError, StorageError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.birth import Birth
-from fedcircuits.member import born
+from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.wire import messages as m
 
 OPTIONS: dict[str, Any] = {"id": ID, "label": LABEL, "n_clusters": 3}
 

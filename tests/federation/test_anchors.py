@@ -12,7 +12,7 @@ import fedcircuits as fc
 from contracts.rule import LEARNER, RuleContract, columns_split, small_table
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import Anchors
-from fedcircuits.federation.agreement.anchor_tree import (
+from fedcircuits.federation.agreement._shared.anchor_tree import (
     anchor_tree,
     conditional,
     table_information,

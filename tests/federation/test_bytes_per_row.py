@@ -10,7 +10,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.errors import StorageError
-from fedcircuits.federation.packing import (
+from fedcircuits.federation.wire.packing import (
     pack_choice,
     pack_codes,
     packed_size,

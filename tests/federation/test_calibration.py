@@ -9,7 +9,7 @@ import pytest
 import fedcircuits as fc
 from contracts.rule import LEARNER
 from fedcircuits.federation.agreement import ProductOfClasses
-from fedcircuits.federation.calibration import (
+from fedcircuits.federation.client.calibration import (
     Calibration,
     fit_calibration,
     label_log_joint,

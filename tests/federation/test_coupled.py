@@ -13,8 +13,8 @@ import fedcircuits as fc
 from contracts.rule import LEARNER, RuleContract, columns_split, columns_split_label_shared
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import Coupled
-from fedcircuits.federation.circuit import FederatedCircuit
-from fedcircuits.federation.roots import component, couple, group_log_probs, group_states
+from fedcircuits.federation.client.roots import component, couple, group_log_probs, group_states
+from fedcircuits.federation.model.circuit import FederatedCircuit
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from fedcircuits import encoding
 from fedcircuits.errors import FederationError, StorageError
-from fedcircuits.federation.ensemble import FederatedEnsemble
+from fedcircuits.federation.model.ensemble import FederatedEnsemble
 
 TEST = table(seed=3, n=60).drop(columns=ID)
 LEARNERS = {"a": "forest", "b": "tree", "c": "factorised"}

@@ -15,7 +15,7 @@ from contracts.engine import table
 from contracts.federations import ID, LABEL, Breaking, local, split
 from fedcircuits import encoding
 from fedcircuits.errors import ClientError, FederationError, LearningError, SchemaConflictError
-from fedcircuits.federation import messages as m
+from fedcircuits.federation.wire import messages as m
 from fedcircuits.learners import Factorised
 from fedcircuits.schema import Table
 

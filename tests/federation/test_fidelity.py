@@ -9,7 +9,7 @@ import pytest
 import fedcircuits as fc
 from contracts.rule import LEARNER, rows_split, small_table
 from fedcircuits.federation.agreement import Independent, ProductOfClasses
-from fedcircuits.federation.seeds import named_rng
+from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.learners import Mixture
 from fedcircuits.schema import Table
 from tolerances import LOG

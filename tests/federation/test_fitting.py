@@ -11,7 +11,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.density import Density
-from fedcircuits.federation.fitting import CLASS, for_job
+from fedcircuits.federation.client.jobs import CLASS, for_job
 from fedcircuits.learners import Factorised
 from fedcircuits.learners.hclt.learner import MIXED_PRIOR, Hclt
 from fedcircuits.schema import Schema, Table

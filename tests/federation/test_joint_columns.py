@@ -13,17 +13,18 @@ import fedcircuits as fc
 from contracts.federations import ID, LABEL, Breaking, local, split
 from contracts.rule import RuleContract, both_split, columns_split, small_table
 from fedcircuits.circuits import Circuit
-from fedcircuits.engines import LocalEngine, Recorder
+from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FederationError
-from fedcircuits.federation import messages as m
 from fedcircuits.federation.agreement import Joint
 from fedcircuits.federation.agreement.joint_columns import worth_telling
-from fedcircuits.federation.guard import Guarded
-from fedcircuits.federation.leakage import Leak, recover_label
-from fedcircuits.federation.packing import pack_codes
-from fedcircuits.federation.policy import Policy
-from fedcircuits.federation.server import Server
+from fedcircuits.federation.policy.guard import Guarded
+from fedcircuits.federation.policy.policy import Policy
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.packing import pack_codes
 from fedcircuits.learners.hclt.learner import Hclt
+from leakage import Leak, recover_label
+from recorder import Recorder
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,9 @@ from contracts.federations import Breaking, local
 from contracts.rule import LEARNER, RuleContract, rows_split, small_table
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import Joint
-from fedcircuits.federation.circuit import FederatedCircuit
-from fedcircuits.federation.rounds import add_up, learn_alone
-from fedcircuits.federation.seeds import named_rng
+from fedcircuits.federation.client.rounds import add_up, learn_alone
+from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 
 pytestmark = pytest.mark.slow

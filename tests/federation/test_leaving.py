@@ -15,8 +15,8 @@ from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from fedcircuits import encoding
 from fedcircuits.errors import ClientError, FederationError, StorageError
-from fedcircuits.federation.calibration import Calibration
-from fedcircuits.federation.circuit import FederatedCircuit
+from fedcircuits.federation.client.calibration import Calibration
+from fedcircuits.federation.model.circuit import FederatedCircuit
 
 ROWS = table(seed=9, n=30).drop(columns=ID)
 VERTICAL = {"agreement": "counts", "n_clusters": 3}

@@ -9,9 +9,9 @@ import pytest
 
 import fedcircuits as fc
 from contracts.federations import ID, LABEL, local, split
-from fedcircuits.engines import Recorder
-from fedcircuits.federation import ledger as paper
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.wire import ledger as paper
+from fedcircuits.federation.wire.ledger import Ledger
+from recorder import Recorder
 
 RULES: dict[str, dict[str, Any]] = {
     "horizontal": {"agreement": "product"},

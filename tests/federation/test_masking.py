@@ -11,12 +11,13 @@ import pytest
 import fedcircuits as fc
 from contracts.federations import LABEL, local, split
 from contracts.rule import columns_split, rows_split, small_table
-from fedcircuits.engines import Recorder
+from fedcircuits.arrays import Arrays
 from fedcircuits.errors import FedcircuitsError, FederationError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.masking import add_masked, masked
-from fedcircuits.federation.server import Server
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.masking import add_masked, masked
 from fedcircuits.learners.hclt.learner import Mixture
+from recorder import Recorder
 
 EVERYONE = ["a", "b", "c"]
 
@@ -73,7 +74,7 @@ def test_no_two_different_questions_share_a_mask() -> None:
     """A server that names other clients, or sends other sums, must not get the masks to cancel."""
     member = local(split("horizontal"), "mixture", id_secret="s")
 
-    def terms_of(others: list[str], sums: m.Arrays, number: int) -> Any:
+    def terms_of(others: list[str], sums: Arrays, number: int) -> Any:
         asked = m.Round("R", ["height"], number, False, others, "n", sums)
         told = member.call("round", {"a": asked.to_bytes()})["a"]
         return m.RoundDone.from_bytes(told).sums  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ import pytest
 
 from fedcircuits import encoding
 from fedcircuits.errors import StorageError
-from fedcircuits.federation import message
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.client import VERBS, Client
+from fedcircuits.federation.client.client import VERBS, Client
+from fedcircuits.federation.wire import message
+from fedcircuits.federation.wire import messages as m
 
 EXAMPLES: dict[str, Any] = {
     "int": 3, "float": 2.5, "str": "ä", "bool": True, "str | None": None,

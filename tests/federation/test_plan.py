@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from fedcircuits.federation.indicator import feature_indicator
-from fedcircuits.federation.plan import MOST_PRODUCTS, PlanError, plan
-from fedcircuits.federation.subspaces import Subspace, subspaces
+from fedcircuits.federation.plan.indicator import feature_indicator
+from fedcircuits.federation.plan.plan import MOST_PRODUCTS, PlanError, plan
+from fedcircuits.federation.plan.subspaces import Subspace, subspaces
 
 
 def matrix(*rows: str) -> np.ndarray:

@@ -18,15 +18,16 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from fedcircuits import encoding
-from fedcircuits.engines import LocalEngine, Recorder
+from fedcircuits.api.client_spec import client_of, learner_maker
+from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FederationError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.birth import Birth
-from fedcircuits.federation.client import VERBS, Client
-from fedcircuits.federation.disclosure import ENTRIES
-from fedcircuits.federation.guard import Guarded
-from fedcircuits.federation.policy import Policy, PolicyError
-from fedcircuits.member import client_of, learner_maker
+from fedcircuits.federation.client.client import VERBS, Client
+from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.policy.disclosure import ENTRIES
+from fedcircuits.federation.policy.guard import Guarded
+from fedcircuits.federation.policy.policy import Policy, PolicyError
+from fedcircuits.federation.wire import messages as m
+from recorder import Recorder
 
 OPEN = Policy(
     label="told", min_rows=1, rows_by_id=True, rounds=True, rare_categories="told", errors="told"

@@ -15,12 +15,12 @@ from contracts.engine import table
 from contracts.federations import ID as CUSTOMER
 from contracts.federations import LABEL, local, split
 from fedcircuits import encoding
-from fedcircuits.engines import Recorder
 from fedcircuits.errors import StorageError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.leakage import Leak, named_choices, recover_label
-from fedcircuits.federation.message import PACKED, model_array, model_bytes
-from fedcircuits.federation.packing import pack_choice, pack_codes
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.message import PACKED, model_array, model_bytes
+from fedcircuits.federation.wire.packing import pack_choice, pack_codes
+from leakage import Leak, named_choices, recover_label
+from recorder import Recorder
 
 pytestmark = pytest.mark.slow
 

@@ -10,17 +10,17 @@ import pytest
 import fedcircuits as fc
 from contracts.federations import ID, local, split
 from contracts.rule import LEARNER, RuleContract, columns_split, small_table
-from fedcircuits.engines import Recorder
 from fedcircuits.errors import FederationError
-from fedcircuits.federation import messages as m
 from fedcircuits.federation.agreement import LatentTable
-from fedcircuits.federation.circuit import FederatedCircuit
-from fedcircuits.federation.packing import unpack_codes
-from fedcircuits.federation.randomised_response import (
+from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.packing import unpack_codes
+from fedcircuits.federation.wire.randomised_response import (
     estimated_table,
     randomise,
     truth_probability,
 )
+from recorder import Recorder
 
 RULE = LatentTable(n_classes=6, n_clusters=4, epsilon=3.0, mechanism="randomised-response")
 

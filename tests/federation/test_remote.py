@@ -13,9 +13,9 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, Breaking, local, split
-from fedcircuits.engines import Recorder
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, QueryError
-from fedcircuits.federation import messages as m
+from fedcircuits.federation.wire import messages as m
+from recorder import Recorder
 
 SETTINGS = ("horizontal", "vertical", "hybrid")
 RULES: dict[str, dict[str, Any]] = {

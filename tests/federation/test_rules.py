@@ -30,8 +30,8 @@ from fedcircuits.federation.agreement import (
     LatentTable,
     ProductOfClasses,
 )
+from fedcircuits.federation.agreement._shared.latent_classes import fit_latent_classes
 from fedcircuits.federation.agreement.em import fit_joint_weights
-from fedcircuits.federation.agreement.latent_classes import fit_latent_classes
 
 
 class TestIndependentRowsSplit(RuleContract):

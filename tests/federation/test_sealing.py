@@ -7,11 +7,12 @@ from pathlib import Path
 
 import fedcircuits as fc
 from contracts.federations import ID, LABEL, local, split
-from fedcircuits.engines import LocalEngine, Recorder
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.guard import Guarded
-from fedcircuits.federation.policy import Policy
-from fedcircuits.federation.sealing import HEAD, Sealed, Unsealed, seal
+from fedcircuits.engines import LocalEngine
+from fedcircuits.federation.policy.guard import Guarded
+from fedcircuits.federation.policy.policy import Policy
+from fedcircuits.federation.policy.replay_guard import HEAD, Sealed, Unsealed, seal
+from fedcircuits.federation.wire import messages as m
+from recorder import Recorder
 
 POLICY = Policy(label="told", min_rows=1, errors="told")
 

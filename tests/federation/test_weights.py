@@ -8,8 +8,8 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.federation.agreement import Independent
-from fedcircuits.federation.clusters import clusters_per_stratum
-from fedcircuits.federation.weights import label_skew, log_shares, rho, shares
+from fedcircuits.federation.client.clustering import clusters_per_stratum
+from fedcircuits.federation.plan.weights import label_skew, log_shares, rho, shares
 from fedcircuits.learners import Factorised
 
 

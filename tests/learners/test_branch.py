@@ -14,10 +14,10 @@ from scipy.special import logsumexp
 import fedcircuits as fc
 from fedcircuits.circuits.passes import chunked
 from fedcircuits.circuits.queries.likelihood import node_log_probs
-from fedcircuits.federation.roots import root_edges
-from fedcircuits.learners.hclt.branch import fit_branch
-from fedcircuits.learners.hclt.em import Smoothing
+from fedcircuits.federation.client.roots import root_edges
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
+from fedcircuits.learners.hclt.rounds.branch import fit_branch
+from fedcircuits.learners.hclt.tree.em import Smoothing
 
 CARDS = (2, 3, 2, 4)
 R = 3

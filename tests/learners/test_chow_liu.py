@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fedcircuits.learners.hclt.chow_liu import (
+from fedcircuits.learners.hclt.tree.chow_liu import (
     chow_liu_tree,
     maximum_spanning_tree,
     mutual_information,
@@ -70,7 +70,7 @@ def test_independent_columns_have_no_information_on_average() -> None:
 def test_blocks_of_columns_agree_with_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = np.random.default_rng(6).integers(0, 4, size=(200, 9))
     whole = mutual_information(codes, (4,) * 9)
-    monkeypatch.setattr("fedcircuits.learners.hclt.chow_liu._BLOCK_WIDTH", 10)
+    monkeypatch.setattr("fedcircuits.learners.hclt.tree.chow_liu._BLOCK_WIDTH", 10)
     np.testing.assert_allclose(mutual_information(codes, (4,) * 9), whole, atol=1e-6)
 
 

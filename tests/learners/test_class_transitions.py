@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcircuits.learners.hclt.class_transitions import (
+from fedcircuits.learners.hclt.tilt.class_transitions import (
     AdamOptions,
     adam_epochs,
     batch_gradient,
     make_batches,
     with_class_trees,
 )
-from fedcircuits.learners.hclt.latent_tree import LatentTree
-from fedcircuits.learners.hclt.renormalise import renormalise
-from fedcircuits.learners.hclt.tilt import TiltedTree, untilted
+from fedcircuits.learners.hclt.tilt.renormalise import renormalise
+from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 
 CARDS = (2, 3, 2, 2)
 

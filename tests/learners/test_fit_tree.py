@@ -15,7 +15,7 @@ from fedcircuits.learners.hclt.fit import (
     split_rows,
     with_more_held,
 )
-from fedcircuits.learners.hclt.latent_tree import log_likelihood
+from fedcircuits.learners.hclt.tree.latent_tree import log_likelihood
 
 CARDS = (2, 12, 3, 5)
 ORDERED = np.array([False, True, False, True])

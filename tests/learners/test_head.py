@@ -14,11 +14,11 @@ from contracts.density import DensityContract, worlds_of
 from fedcircuits import encoding
 from fedcircuits.circuits import Circuit
 from fedcircuits.errors import StorageError, StructureError
-from fedcircuits.learners.hclt.choose_head import HeadTrial, choose_head, mean_auc
 from fedcircuits.learners.hclt.fit import Sample
-from fedcircuits.learners.hclt.forest import Forest
-from fedcircuits.learners.hclt.grow import Trees, grow, interacting, joined, state_ranks
-from fedcircuits.learners.hclt.head import HeadedCircuit
+from fedcircuits.learners.hclt.head.choose_head import HeadTrial, choose_head, mean_auc
+from fedcircuits.learners.hclt.head.forest import Forest
+from fedcircuits.learners.hclt.head.grow import Trees, grow, interacting, joined, state_ranks
+from fedcircuits.learners.hclt.head.head import HeadedCircuit
 from fedcircuits.learners.prepare import column_codes
 
 
@@ -341,7 +341,7 @@ class TestRule:
     ) -> None:
         found, _ = self.trial(0.0)
         monkeypatch.setattr(
-            "fedcircuits.learners.hclt.choose_head.LEAST_OWN_GAIN", found.auc_gain + 0.01
+            "fedcircuits.learners.hclt.head.choose_head.LEAST_OWN_GAIN", found.auc_gain + 0.01
         )
         refused, _ = self.trial(0.0)
         assert refused.plan is None

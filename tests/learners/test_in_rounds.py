@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedcircuits.learners.hclt.chow_liu import chow_liu_tree, mutual_information
 from fedcircuits.learners.hclt.fit import FitOptions, Sample
-from fedcircuits.learners.hclt.in_rounds import (
+from fedcircuits.learners.hclt.rounds.in_rounds import (
     Task,
     _first_counts,
     _held_out,
     _PairCounts,
     fit_in_rounds,
 )
-from fedcircuits.learners.hclt.tilt_in_rounds import lbfgs
+from fedcircuits.learners.hclt.rounds.tilt_in_rounds import lbfgs
+from fedcircuits.learners.hclt.tree.chow_liu import chow_liu_tree, mutual_information
 
 FloatArray = NDArray[np.float64]
 CARDS = (2, 3, 4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedcircuits.learners.hclt import patterns as module
-from fedcircuits.learners.hclt.patterns import find_patterns
+from fedcircuits.learners.hclt.tree import patterns as module
+from fedcircuits.learners.hclt.tree.patterns import find_patterns
 
 # 0 is the root with children 1 and 2; 2 has the child 3. One column each.
 COLUMNS = [[0], [1], [2], [3]]

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from fedcircuits.learners.hclt.latent_tree import LatentTree, TreePass, log_likelihood
-from fedcircuits.learners.hclt.priors import (
+from fedcircuits.learners.hclt.tilt.priors import (
     TiltPrior,
     coarse_penalty,
     constant_prior,
@@ -17,9 +16,9 @@ from fedcircuits.learners.hclt.priors import (
     tilt_layout,
     updated_prior,
 )
-from fedcircuits.learners.hclt.renormalise import class_tree_of, renormalise
-from fedcircuits.learners.hclt.tilt import TiltedTree, normaliser, untilted
-from fedcircuits.learners.hclt.tilt_fit import (
+from fedcircuits.learners.hclt.tilt.renormalise import class_tree_of, renormalise
+from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser, untilted
+from fedcircuits.learners.hclt.tilt.tilt_fit import (
     TiltProblem,
     curvature,
     fit_tilt,
@@ -27,6 +26,7 @@ from fedcircuits.learners.hclt.tilt_fit import (
     score,
     start_vector,
 )
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, TreePass, log_likelihood
 
 CARDS = (2, 3, 4, 3)
 ORDERED = np.array([False, True, True, False])

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcircuits.arrays import IntArray
 from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.leaf_group import LeafGroup
 from fedcircuits.circuits.leaves import LeafFamily, Params
 from fedcircuits.circuits.structure import Structure
 from fedcircuits.schema import Grid, Schema
-from fedcircuits.schema.grid import IntArray
 
 
 class Assembler(Graph):

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.leaves import FAMILIES, Params, family_named
@@ -27,7 +28,6 @@ from fedcircuits.circuits.leaves.gaussian import Gaussian
 from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
 from fedcircuits.errors import StructureError
 from fedcircuits.schema import Grid, Schema, Variable
-from fedcircuits.schema.grid import FloatArray
 from fedcircuits.schema.variable import KINDS
 
 

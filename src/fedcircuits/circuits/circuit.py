@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.leaf_group import LeafGroup
 from fedcircuits.circuits.leaves import family_named
@@ -24,11 +25,10 @@ from fedcircuits.circuits.queries.sampling import sample
 from fedcircuits.circuits.queries.walk import choice_slots
 from fedcircuits.circuits.structure import Structure, floats, scope_bits
 from fedcircuits.density import Density
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError, StructureError
-from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Grid, Schema, Table
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.graph import Graph
@@ -26,11 +27,10 @@ from fedcircuits.circuits.queries.restrict import embed, fold_evidence
 from fedcircuits.circuits.queries.walk import at_random, choice_slots, likeliest, walk
 from fedcircuits.circuits.structure import Structure, scope_bits
 from fedcircuits.density import Density
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError, StructureError
-from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Schema, Table
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 ROWS_PER_CHUNK = 4096
 

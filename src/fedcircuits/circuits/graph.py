@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.structure import Structure, ranges
 from fedcircuits.errors import StructureError
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 
 class Graph:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedcircuits.schema.grid import FloatArray, Grid
+from fedcircuits.arrays import FloatArray
+from fedcircuits.schema.grid import Grid
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.plan import DenseSums, Index, Plan, Products, Step, Sums
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit

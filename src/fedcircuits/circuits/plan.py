@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.structure import Structure
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 Index = slice | IntArray
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import StorageError
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 WEIGHT_TOLERANCE = 1e-9
 

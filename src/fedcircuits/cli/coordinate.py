@@ -25,10 +25,10 @@ def run(
     out: Output, file: Path, output: Path | None, kits: Path | None, wait: float, fresh: bool
 ) -> None:
     """Start the server, wait for the parties, submit, watch, fetch; nothing is left running."""
-    from fedcircuits import api
+    from fedcircuits.api.load import load
     from fedcircuits.engines.nvflare.coordinator import Coordinator
     from fedcircuits.engines.nvflare.kits import Kits
-    from fedcircuits.federation.circuit import FederatedCircuit
+    from fedcircuits.federation.model.circuit import FederatedCircuit
 
     federation = read_parties(file, kits)
     to = output or federation.output
@@ -76,7 +76,7 @@ def run(
             report["error"] + (saved if report["rest"] else "") + "; what was done is kept: mend "
             "it and run the same command again"
         )
-    fed = api.load(to)
+    fed = load(to)
     assert isinstance(fed, FederatedCircuit)
     seconds = time.perf_counter() - start
     show(out, fed)
@@ -150,9 +150,9 @@ class Watch:
 
 def train(carrier: Any, arguments: Mapping[str, Any]) -> None:
     """What the controller runs: the server code, with the parties for clients."""
+    from fedcircuits.api.federate import federate
     from fedcircuits.engines.nvflare.inside import InController
-    from fedcircuits.federating import federate
-    from fedcircuits.federation.circuit import FederatedCircuit
+    from fedcircuits.federation.model.circuit import FederatedCircuit
 
     transport = InController(
         carrier, Path(arguments["answers"]), Path(arguments["progress"]), LONGEST

@@ -10,12 +10,13 @@ from typing import Any
 import pandas as pd
 from sklearn.metrics import roc_auc_score
 
-from fedcircuits import api, partition
+from fedcircuits.api import partition
+from fedcircuits.api.datasets import Split, cancer
+from fedcircuits.api.federate import federate
+from fedcircuits.api.learn import learn
 from fedcircuits.cli.output import Output
-from fedcircuits.datasets import Split, cancer
 from fedcircuits.density import Density
 from fedcircuits.errors import FedcircuitsWarning
-from fedcircuits.federating import federate
 
 N_CLIENTS = 4
 SHOWN = ["mean_radius", "mean_texture", "mean_area"]
@@ -46,7 +47,7 @@ def run(out: Output, seed: int) -> None:
             step += 1
 
         told("all rows in one place")
-        model, seconds = _timed(api.learn, split.train, split.label, seed=seed)
+        model, seconds = _timed(learn, split.train, split.label, seed=seed)
         answers["centralised"] = scores = _scores(model, split)
         rows.append(["all in one place", *scores.values(), seconds, None])
         for name, (words, options) in SPLITS.items():
@@ -60,7 +61,7 @@ def run(out: Output, seed: int) -> None:
             told(f"{words}: one client alone")
             first = min(shares)
             own = shares[first].drop(columns=partition.ID, errors="ignore")
-            alone, alone_seconds = _timed(api.learn, own, split.label, seed=seed)
+            alone, alone_seconds = _timed(learn, own, split.label, seed=seed)
             alone_scores = _scores(alone, split)
             rows.append([f"{words}: {first} alone", *alone_scores.values(), alone_seconds, None])
             answers[name] = {

@@ -35,9 +35,9 @@ PATHS = ("token", "tls", "folder")
 
 def run(out: Output, file: Path, output: Path | None, engine: str | None) -> None:
     """Read the file, train, save, and say what crossed the network."""
+    from fedcircuits.api.federate import federate
     from fedcircuits.engines import engine_named
-    from fedcircuits.federating import federate
-    from fedcircuits.federation.circuit import FederatedCircuit
+    from fedcircuits.federation.model.circuit import FederatedCircuit
 
     told = read_federation(file)
     to = output or told.pop("output")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedcircuits import api
+from fedcircuits.api.load import load
 from fedcircuits.circuits import Circuit
 from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
@@ -24,7 +24,7 @@ def run(out: Output, path: Path, picture: Path | None = None) -> None:
         path: the model file.
         picture: where to draw the region graph of an EiNet, by the file's ending.
     """
-    model = api.load(path)
+    model = load(path)
     out.say(f"{model!r}")
     rows = [[v.name, v.kind, _values(v), _states(v), v.unit or ""] for v in model.schema]
     out.table("variables", ["name", "kind", "values", "states", "unit"], rows[:VARIABLES_SHOWN])
@@ -92,7 +92,7 @@ def _federation(out: Output, model: Density) -> dict[str, Any]:
     if not hasattr(model, "owners"):
         return {}
     from fedcircuits.cli.federate import show
-    from fedcircuits.federation.circuit import FederatedCircuit
+    from fedcircuits.federation.model.circuit import FederatedCircuit
 
     if not isinstance(model, FederatedCircuit) or model.rule is None:
         return {}

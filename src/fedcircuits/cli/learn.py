@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedcircuits import api
+from fedcircuits.api.learn import DEFAULT_LEARNER, learn
 from fedcircuits.cli.output import Output
 from fedcircuits.errors import FedcircuitsError, SchemaError
 from fedcircuits.schema import read
@@ -33,10 +33,10 @@ def run(
         raise FedcircuitsError(f"cannot write {output}: not a file in an existing folder")
     start = time.perf_counter()
     with out.progress() as progress:
-        model = api.learn(
+        model = learn(
             frame.drop(columns=drop),
             label=label,
-            learner=learner or api.DEFAULT_LEARNER,
+            learner=learner or DEFAULT_LEARNER,
             kinds=dict(_pair(text, "--kind") for text in kinds),
             missing_values=missing_values,
             seed=seed,

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
-from fedcircuits.plain_json import plain_json
+from fedcircuits.jsonable import plain_json
 
 ROWS_SHOWN = 20
 # A bar appears only once the work has taken this long.

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from fedcircuits import api
+from fedcircuits.api.load import load
 from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
 from fedcircuits.errors import QueryError
@@ -34,7 +34,7 @@ def run(
         raise QueryError(f"--unknown is 'error' or 'missing', found {unknown!r}")
     if rows is not None and given:
         raise QueryError("give evidence as --rows or as --given, not both")
-    model = api.load(path)
+    model = load(path)
     question, value = asked[0], questions[asked[0]]
     if not isinstance(model, Density) and question != "predict":
         raise QueryError(f"the file holds a {type(model).__name__}, which answers --predict alone")

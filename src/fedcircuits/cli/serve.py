@@ -7,7 +7,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from fedcircuits import api
+from fedcircuits.api.load import load
 from fedcircuits.cli.output import Output
 from fedcircuits.errors import FedcircuitsError, MissingExtraError
 from fedcircuits.serving.questions import Limits, Questions
@@ -42,7 +42,7 @@ def run(
         if file is not None and not file.is_file():
             raise FedcircuitsError(f"cannot read {file}: no such file")
     token, made = _token(out, token_file)
-    questions = Questions(api.load(path), limits)
+    questions = Questions(load(path), limits)
     app = make_app(questions, token, path.name)
     bound = process.listen(host, port)
     url = f"{'http' if certificate is None else 'https'}://{_shown(host)}:{bound.getsockname()[1]}"

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedcircuits.api.client_spec import client_of, learner_maker
+from fedcircuits.api.tables import as_table
 from fedcircuits.cli.output import Output
 from fedcircuits.engines.nvflare.kits import forget_jobs, write_json
 from fedcircuits.engines.nvflare.site_file import PARTY_FILE, SITE_FILE
 from fedcircuits.engines.replay import Keeper
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.birth import Birth
-from fedcircuits.federation.guard import Guarded
-from fedcircuits.federation.policy import Policy
-from fedcircuits.member import client_of, learner_maker
+from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.policy.guard import Guarded
+from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.schema import read
-from fedcircuits.tables import as_table
 
 log = logging.getLogger(__name__)
 CLIENT = "fedcircuits.cli.silo:keeper"

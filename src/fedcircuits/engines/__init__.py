@@ -5,9 +5,8 @@ from typing import Any
 
 from fedcircuits.engines.local import LocalEngine
 from fedcircuits.engines.processes import ProcessEngine
-from fedcircuits.engines.recorder import Recorder
 from fedcircuits.errors import FederationError, MissingExtraError
-from fedcircuits.federation.transport import Transport
+from fedcircuits.federation.wire.transport import Transport
 
 # The names users write. An engine is started with birth records and the name of a function that
 # makes a client of one; `LocalEngine` takes the clients themselves.
@@ -19,7 +18,7 @@ LATER = {
     "nvflare": ("fedcircuits.engines.nvflare.engine", "NvflareEngine"),
 }
 
-__all__ = ["ENGINES", "LocalEngine", "ProcessEngine", "Recorder", "Transport", "engine_named"]
+__all__ = ["ENGINES", "LocalEngine", "ProcessEngine", "Transport", "engine_named"]
 
 
 def engine_named(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedcircuits.federation.client import Client
+from fedcircuits.federation.client.client import Client
 
 
 class LocalEngine:

@@ -26,8 +26,8 @@ from typing import Protocol
 
 from fedcircuits import encoding
 from fedcircuits.errors import ClientError, StorageError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.client import VERBS
+from fedcircuits.federation.client.client import VERBS
+from fedcircuits.federation.wire import messages as m
 
 # Requests that make models, which only the later ones look at.
 FITS, LOOKS_AT_MODELS = ("fit", "fit_classifier", "round", "branch"), (

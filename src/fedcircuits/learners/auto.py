@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedcircuits.density import Density, Learner
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import FedcircuitsError, LearningError
-from fedcircuits.fit_report import FitReport
 from fedcircuits.learners.factorised import Factorised
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 from fedcircuits.learners.learnspn import LearnSPN

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.circuits import Circuit, build
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import LearningError
-from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Table
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits import Circuit, build
 from fedcircuits.circuits.nodes import Node
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import LearningError
-from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Schema, Table
-from fedcircuits.schema.grid import FloatArray
 
 LEAST_ROWS = 5.0
 LEAST_SHARE_OF_SD = 0.01  # of the column's: the narrowest a component may be

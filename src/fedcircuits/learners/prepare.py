@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Table, Variable
-from fedcircuits.schema.grid import FloatArray
 
 Missing = Literal["state", "marginalise"]
 # A share of missing cells (and a number of rows) from which missingness is worth a state.

@@ -21,15 +21,14 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from fedcircuits import encoding
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.errors import LearningError, QueryError, SchemaError, StorageError
 from fedcircuits.schema import Data, Schema, Table, Variable, read
-from fedcircuits.schema.grid import FloatArray, IntArray
 from fedcircuits.schema.table import Unknown
 from fedcircuits.schema.variable import Category
 
 MAX_INDICATORS = 64
 Float32Array = NDArray[np.float32]
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

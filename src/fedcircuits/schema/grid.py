@@ -23,13 +23,11 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema import states
-from fedcircuits.schema.states import TAIL_SHAPE, FloatArray, IntArray
-
-BoolArray = NDArray[np.bool_]
+from fedcircuits.schema.states import TAIL_SHAPE
 
 # "Observed to be missing" is encoded as an atom at plus infinity: no real value is ever there,
 # because infinite input is refused.

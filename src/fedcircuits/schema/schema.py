@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import QueryError, SchemaError
-from fedcircuits.schema.grid import FloatArray
 from fedcircuits.schema.infer import Domain, infer_variables
 from fedcircuits.schema.merge import merge_variables
 from fedcircuits.schema.read import Data, read

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.errors import SchemaError
-from fedcircuits.schema.grid import BoolArray, FloatArray, Grid, IntArray
+from fedcircuits.schema.grid import Grid
 
 FEW_VALUES = 12  # this many distinct values, each twice on average, are discrete at once ...
 MANY_VALUES = 256  # ... and up to this many if they repeat

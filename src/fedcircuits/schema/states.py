@@ -5,11 +5,9 @@ from __future__ import annotations
 from math import comb, inf, log
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import zeta
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from fedcircuits.arrays import FloatArray, IntArray
 
 TAIL_SHAPE = 4.0
 FINE = 1e7  # scale of a tail from which on whole numbers are as good as the line

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.errors import (
     DomainError,
     FedcircuitsWarning,
     SchemaError,
     UnknownCategoryError,
 )
-from fedcircuits.schema.grid import FloatArray, IntArray
 from fedcircuits.schema.variable import MISSING, Variable, canonical_category, plain
 
 if TYPE_CHECKING:
     from fedcircuits.schema.schema import Schema
 
-BoolArray = NDArray[np.bool_]
 Unknown = Literal["error", "missing"]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedcircuits.errors import QueryError
-from fedcircuits.plain_json import plain_json
+from fedcircuits.jsonable import plain_json
 from fedcircuits.schema import Schema, Variable
 
 Row = Mapping[str, Any]

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 import fedcircuits as fc
 from contracts.density import DensityContract
-from fedcircuits import api
+from fedcircuits.api import load as api
 from fedcircuits.learners.einet import EiNet, EiNetDensity, unroll
 from fedcircuits.schema.images import image_table
 from oracles.enumeration import Points, Worlds

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
-from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.variable import Kind, Variable
 
 Params = Mapping[str, FloatArray]

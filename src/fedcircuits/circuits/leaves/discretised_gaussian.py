@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.leaves.normal import log_interval_mass, log_mass_slopes
 from fedcircuits.circuits.leaves.tables import draw_states, table_moment, table_variance
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
-from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.variable import Variable
 
 

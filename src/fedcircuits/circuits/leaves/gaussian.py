@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.leaves.normal import LOG_ROOT_TWO_PI, log_density
 from fedcircuits.circuits.nodes import Leaf
-from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.states import common_exponent, times_power
 from fedcircuits.schema.variable import Variable
 

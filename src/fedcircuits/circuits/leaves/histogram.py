@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, weighted_rows
 from fedcircuits.circuits.leaves.tables import (
     draw_states,
@@ -16,7 +17,7 @@ from fedcircuits.circuits.leaves.tables import (
 )
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
-from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.schema import variable_grid
 from fedcircuits.schema.sketch import Sketch
 from fedcircuits.schema.variable import Kind, Variable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
-from fedcircuits.schema.grid import FloatArray
+from fedcircuits.arrays import FloatArray
 
 LOG_ROOT_TWO_PI = 0.5 * float(np.log(2 * np.pi))
 ROOT_HALF = float(np.sqrt(0.5))

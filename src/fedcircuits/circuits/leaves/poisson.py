@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, xlogy
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
-from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.variable import Variable
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import Params
-from fedcircuits.schema.grid import FloatArray, IntArray
 from fedcircuits.schema.states import common_exponent, times_power
 
 SUM_TOLERANCE = 1e-9

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import roots_legendre
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.leaves.gaussian import default_floor
 from fedcircuits.circuits.leaves.normal import (
@@ -19,7 +20,7 @@ from fedcircuits.circuits.leaves.normal import (
 )
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
-from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.states import common_exponent, times_power
 from fedcircuits.schema.variable import Variable
 

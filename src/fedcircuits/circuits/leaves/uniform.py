@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.nodes import Leaf
-from fedcircuits.schema.grid import FloatArray, Grid, IntArray
+from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.states import uniform_moment, uniform_variance
 from fedcircuits.schema.variable import Variable
 

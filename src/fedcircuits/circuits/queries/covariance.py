@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.passes import LOWEST
 from fedcircuits.circuits.plan import Plan, Products
 from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.circuits.queries.moments import leaf_spreads
 from fedcircuits.density import powers
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit

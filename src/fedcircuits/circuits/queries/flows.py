@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.passes import down
 from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.passes import chunked, leaf_log_prob, sum_product, up
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.passes import chunked, leaf_log_prob, max_product, up
 from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.circuits.queries.walk import likeliest, walk
 from fedcircuits.density import Density
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit

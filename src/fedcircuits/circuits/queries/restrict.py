@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.circuits.structure import Structure, ranges
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray, IntArray
-
-BoolArray = NDArray[np.bool_]
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit

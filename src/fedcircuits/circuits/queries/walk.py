@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.passes import LOWEST
 from fedcircuits.circuits.plan import DenseSums, Plan, Products, Sums
 from fedcircuits.circuits.structure import Structure, ranges
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 # Given log-scores (p, r) of the children of p visited sums, and the sums (p,) and rows (p,)
 # visited, the index of the chosen child (p,).

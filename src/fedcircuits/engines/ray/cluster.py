@@ -24,7 +24,7 @@ from fedcircuits.engines.ray.settings import (
 from fedcircuits.engines.replay import Keeper
 from fedcircuits.engines.worker import ERROR, OK
 from fedcircuits.errors import ClientError, FederationError
-from fedcircuits.federation.birth import Birth
+from fedcircuits.federation.client.spec import Birth
 
 ray: Any = _ray  # its types come and go with its versions
 Ref = Any  # what a call to an actor gives at once, and later its reply

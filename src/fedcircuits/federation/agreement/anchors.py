@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 from sklearn.cluster import KMeans
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import FederationError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.agreement.anchor_tree import (
+from fedcircuits.federation.agreement._shared.anchor_tree import (
     anchor_tree,
     conditional,
     table_information,
 )
-from fedcircuits.federation.clusters import clusters_per_stratum
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.packing import pack_choice
-from fedcircuits.federation.seeds import named_rng
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, Job, fit, indicator_leaf
-from fedcircuits.schema.grid import FloatArray
+from fedcircuits.federation.client.clustering import clusters_per_stratum
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients, Job, fit, indicator_leaf
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.packing import pack_choice
+from fedcircuits.federation.wire.seeds import named_rng
 
 PHASE = "agreement"
 MIN_ROWS = 5

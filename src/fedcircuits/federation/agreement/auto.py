@@ -15,16 +15,20 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement.aligned import aligned_share, common_rows
+from fedcircuits.federation.agreement._shared.aligned import aligned_share, common_rows
+from fedcircuits.federation.agreement._shared.validation import (
+    judge,
+    log_joint_by_number,
+    only_rows,
+)
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.agreement.counts import Counts
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.agreement.product import ProductOfClasses, calibrated
-from fedcircuits.federation.agreement.validation import judge, log_joint_by_number, only_rows
-from fedcircuits.federation.seeds import named_rng
-from fedcircuits.federation.server import Server
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire.seeds import named_rng
 
 # Below this share of aligned rows latent classes say nothing.
 LEAST_ALIGNED = 0.03

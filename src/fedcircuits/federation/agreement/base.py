@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients
+from fedcircuits.federation.server.server import Server
 
 
 class Rule(Protocol):

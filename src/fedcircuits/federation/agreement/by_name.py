@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement.aligned import common_rows
+from fedcircuits.federation.agreement._shared.aligned import common_rows
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.auto import choose
 from fedcircuits.federation.agreement.base import Rule
@@ -18,7 +18,7 @@ from fedcircuits.federation.agreement.joint import Joint
 from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.agreement.latent_table import LatentTable
 from fedcircuits.federation.agreement.product import ProductOfClasses
-from fedcircuits.federation.server import Server
+from fedcircuits.federation.server.server import Server
 
 RULES: dict[str, type[Any]] = {
     "independent": Independent,

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.federation.agreement.aligned import aligned_indices, cluster_everywhere
-from fedcircuits.federation.agreement.class_models import Key, cell_of, class_jobs
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, fit
-from fedcircuits.schema.grid import FloatArray
+from fedcircuits.arrays import FloatArray
+from fedcircuits.federation.agreement._shared.aligned import aligned_indices, cluster_everywhere
+from fedcircuits.federation.agreement._shared.class_models import Key, cell_of, class_jobs
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients, fit
+from fedcircuits.federation.server.server import Server
 
 
 @dataclass(frozen=True)

@@ -18,22 +18,26 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits import Circuit
 from fedcircuits.density import Density
 from fedcircuits.errors import FederationError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.agreement.aligned import PHASE, common_rows
+from fedcircuits.federation.agreement._shared.aligned import PHASE, common_rows
+from fedcircuits.federation.agreement._shared.validation import (
+    ask_by_number,
+    key_of_model,
+    only_rows,
+)
 from fedcircuits.federation.agreement.em import fit_joint_weights
 from fedcircuits.federation.agreement.product import ProductOfClasses
-from fedcircuits.federation.agreement.validation import ask_by_number, key_of_model, only_rows
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.placement import SERVER
-from fedcircuits.federation.remote import RemoteDensity
-from fedcircuits.federation.roots import component_key, couple
-from fedcircuits.federation.seeds import named_rng
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, indicator_leaf
-from fedcircuits.schema.grid import FloatArray, IntArray
+from fedcircuits.federation.client.roots import component_key, couple
+from fedcircuits.federation.model.placement import SERVER
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients, indicator_leaf
+from fedcircuits.federation.server.remote import RemoteDensity
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.seeds import named_rng
 
 Key = tuple[str, str, int]
 MOST_COMBINATIONS = 1024

@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement.aligned import (
+from fedcircuits.federation.agreement._shared.aligned import (
     PHASE,
     cluster_everywhere,
     common_rows,
 )
-from fedcircuits.federation.agreement.class_models import cell_of
+from fedcircuits.federation.agreement._shared.class_models import cell_of
+from fedcircuits.federation.agreement._shared.validation import ask_by_number
 from fedcircuits.federation.agreement.counts import fit_clusters, glue_combinations
-from fedcircuits.federation.agreement.validation import ask_by_number
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients
-from fedcircuits.schema.grid import FloatArray, IntArray
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients
+from fedcircuits.federation.server.server import Server
 
 MOST_COMBINATIONS = 1024
 ROWS_PER_STEP = 4096

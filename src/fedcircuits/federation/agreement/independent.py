@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.indicator import feature_indicator
-from fedcircuits.federation.plan import Glueing, plan
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.subspaces import Subspace
-from fedcircuits.federation.training import Ingredients, Job, fit
-from fedcircuits.federation.weights import rho
+from fedcircuits.federation.plan.indicator import feature_indicator
+from fedcircuits.federation.plan.plan import Glueing, plan
+from fedcircuits.federation.plan.subspaces import Subspace
+from fedcircuits.federation.plan.weights import rho
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients, Job, fit
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.joint_columns import CLASSES, glue_branches, train_branches
 from fedcircuits.federation.agreement.joint_rows import SHARED, glue_shared, train_in_rounds
 from fedcircuits.federation.agreement.latent import Latent
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, Job, fit
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients, Job, fit
+from fedcircuits.federation.server.server import Server
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits import Assembler, Circuit
 from fedcircuits.density import Density
 from fedcircuits.errors import ClientError, FedcircuitsError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.agreement.aligned import (
+from fedcircuits.federation.agreement._shared.aligned import (
     PHASE,
     aligned_indices,
     assign_classes,
@@ -32,18 +32,18 @@ from fedcircuits.federation.agreement.aligned import (
     spaces_with_label,
     strata_of_rows,
 )
-from fedcircuits.federation.agreement.latent_classes import fit_tuples
-from fedcircuits.federation.agreement.validation import key_of_model
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.packing import pack_codes
-from fedcircuits.federation.placement import SERVER
-from fedcircuits.federation.remote import RemoteDensity
-from fedcircuits.federation.roots import component, component_key, group_nodes, root_edges
-from fedcircuits.federation.seeds import named_rng
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, drop_or_raise, read_reports
-from fedcircuits.federation.weights import log_shares
-from fedcircuits.schema.grid import FloatArray, IntArray
+from fedcircuits.federation.agreement._shared.latent_classes import fit_tuples
+from fedcircuits.federation.agreement._shared.validation import key_of_model
+from fedcircuits.federation.client.roots import component, component_key, group_nodes, root_edges
+from fedcircuits.federation.model.placement import SERVER
+from fedcircuits.federation.plan.weights import log_shares
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients, drop_or_raise, read_reports
+from fedcircuits.federation.server.remote import RemoteDensity
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.packing import pack_codes
+from fedcircuits.federation.wire.seeds import named_rng
 
 Key = tuple[str, str, int]
 TRAINING = "training"

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fedcircuits.arrays import Array
 from fedcircuits.errors import ClientError, FederationError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.rounds import add_up
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, drop_or_raise, read_reports
+from fedcircuits.federation.client.rounds import add_up
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients, drop_or_raise, read_reports
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
 
 PHASE = "training"
 SHARED = "R"  # the job whose model is everyone's
@@ -57,7 +58,7 @@ def _rounds(
     server: Server, job: str, take: Mapping[str, Any], seconds: dict[str, float], nonce: str
 ) -> Ingredients | None:
     """One series of rounds; None where a client was lost on the way."""
-    columns, sums = list(server.schema.names), dict[str, m.Array]()
+    columns, sums = list(server.schema.names), dict[str, Array]()
     masked_with = list(server.clients) if nonce else []
     for number in range(MOST_ROUNDS):
         requests = {

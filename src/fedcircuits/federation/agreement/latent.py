@@ -18,20 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.federation.agreement.aligned import (
+from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.federation.agreement._shared.aligned import (
     aligned_indices,
     assign_classes,
     cluster_everywhere,
     common_rows,
     strata_of_rows,
 )
-from fedcircuits.federation.agreement.class_models import by_cell, class_jobs
-from fedcircuits.federation.agreement.latent_classes import LatentClasses, fit_tuples
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.seeds import named_rng
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients, fit
-from fedcircuits.schema.grid import FloatArray, IntArray
+from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs
+from fedcircuits.federation.agreement._shared.latent_classes import LatentClasses, fit_tuples
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients, fit
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire.seeds import named_rng
 
 GROUP = "K/L"
 # The most are as many as go nine into a word of 64 bits: a row of two clients then takes 2.8 bytes.

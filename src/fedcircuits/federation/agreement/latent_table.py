@@ -27,17 +27,17 @@ from typing import Any
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement.aligned import aligned_indices, cluster_everywhere
-from fedcircuits.federation.agreement.class_models import cell_of
+from fedcircuits.federation.agreement._shared.aligned import aligned_indices, cluster_everywhere
+from fedcircuits.federation.agreement._shared.class_models import cell_of
+from fedcircuits.federation.agreement._shared.latent_classes import fit_within_strata
 from fedcircuits.federation.agreement.counts import fit_clusters
-from fedcircuits.federation.agreement.latent_classes import fit_within_strata
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.randomised_response import estimated_table
-from fedcircuits.federation.seeds import named_rng
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import Ingredients
-from fedcircuits.schema.grid import FloatArray, IntArray
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire.randomised_response import estimated_table
+from fedcircuits.federation.wire.seeds import named_rng
 
 MOST_CELLS = 200_000
 MECHANISMS = ("trusted", "randomised-response")

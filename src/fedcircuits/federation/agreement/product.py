@@ -15,20 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import FederationError
-from fedcircuits.federation import messages as m
-from fedcircuits.federation.agreement.aligned import (
+from fedcircuits.federation.agreement._shared.aligned import (
     PHASE,
     assign_classes,
     common_rows,
     name_rows,
 )
-from fedcircuits.federation.agreement.validation import ask_by_number, only_rows
-from fedcircuits.federation.calibration import Calibration
-from fedcircuits.federation.glue import Network
-from fedcircuits.federation.seeds import named_rng
-from fedcircuits.federation.server import Server
-from fedcircuits.federation.training import (
+from fedcircuits.federation.agreement._shared.validation import ask_by_number, only_rows
+from fedcircuits.federation.client.calibration import Calibration
+from fedcircuits.federation.plan.weights import log_shares
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import (
     REBASE,
     Ingredients,
     Job,
@@ -37,9 +36,10 @@ from fedcircuits.federation.training import (
     indicator_leaf,
     rebased,
 )
-from fedcircuits.federation.weights import log_shares
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 STRATA = "Y/S"  # the grouping of rows by the owner's label
 VALIDATION_SHARE, LEAST_ROWS = 0.1, 200

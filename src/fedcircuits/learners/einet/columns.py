@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.schema import Schema, Table, Variable
-from fedcircuits.schema.grid import FloatArray
 
 ColumnKind = Literal["code", "level", "grid", "scaled"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import LearningError
-from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Table
 from fedcircuits.schema.images import pixel_places
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcircuits import encoding
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.queries.moments import total_variance
-from fedcircuits.conditioned import Conditioned
 from fedcircuits.density import Density, powers
+from fedcircuits.density.conditioned import Conditioned
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import StorageError
-from fedcircuits.fit_report import FitReport
 from fedcircuits.schema import Schema, Table, Variable
-from fedcircuits.schema.grid import FloatArray
 from fedcircuits.schema.images import pixel_places
 
 from . import queries

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.schema import Variable
-from fedcircuits.schema.grid import FloatArray
 
 from .columns import Column, power_table
 from .flows import downward

@@ -17,9 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from fedcircuits.learners.hclt.chow_liu import chow_liu_tree, structure_rows
-from fedcircuits.learners.hclt.class_em import fit_class_trees
-from fedcircuits.learners.hclt.em import (
+from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.head.forest import Forest
+from fedcircuits.learners.hclt.tilt.label_fit import FEW_VALIDATION_ROWS, fit_label
+from fedcircuits.learners.hclt.tilt.renormalise import ClassTree, class_tree_of, renormalise
+from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
+from fedcircuits.learners.hclt.tree.chow_liu import chow_liu_tree, structure_rows
+from fedcircuits.learners.hclt.tree.class_em import fit_class_trees
+from fedcircuits.learners.hclt.tree.em import (
     EmOptions,
     EmResult,
     Smoothing,
@@ -27,15 +32,9 @@ from fedcircuits.learners.hclt.em import (
     fit_em,
     initial_tree,
 )
-from fedcircuits.learners.hclt.forest import Forest
-from fedcircuits.learners.hclt.latent_tree import LatentTree
-from fedcircuits.learners.hclt.renormalise import ClassTree, class_tree_of, renormalise
-from fedcircuits.learners.hclt.sizes import Sizes, automatic_sizes
-from fedcircuits.learners.hclt.tilt import TiltedTree
-from fedcircuits.learners.hclt.tilt_rounds import FEW_VALIDATION_ROWS, fit_label
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.sizes import Sizes, automatic_sizes
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.integer]
 Progress = Callable[[float, str], None]
 Aim = Literal["label", "density"]
 
@@ -103,9 +102,9 @@ class FittedTree:
 class Sample:
     """Coded rows with weights and, where given, labels."""
 
-    codes: IntArray
+    codes: IntegerArray
     weights: FloatArray
-    labels: IntArray | None
+    labels: IntegerArray | None
 
     def take(self, rows: npt.NDArray[np.int64]) -> Sample:
         """Some of the rows."""
@@ -125,16 +124,16 @@ class Sample:
 
 
 def fit_hclt(
-    codes: IntArray,
+    codes: IntegerArray,
     cards: tuple[int, ...],
     ordered: npt.NDArray[np.bool_],
-    labels: IntArray | None = None,
+    labels: IntegerArray | None = None,
     n_classes: int = 1,
     weights: FloatArray | None = None,
     *,
     rng: np.random.Generator,
     options: FitOptions | None = None,
-    validation: tuple[IntArray, IntArray | None] | None = None,
+    validation: tuple[IntegerArray, IntegerArray | None] | None = None,
     progress: Progress | None = None,
 ) -> FittedTree:
     """Fit a hidden Chow-Liu tree, tilted where there is a label.
@@ -156,16 +155,16 @@ def fit_hclt(
 
 
 def fit_mixture(
-    codes: IntArray,
+    codes: IntegerArray,
     cards: tuple[int, ...],
     ordered: npt.NDArray[np.bool_],
-    labels: IntArray | None = None,
+    labels: IntegerArray | None = None,
     n_classes: int = 1,
     weights: FloatArray | None = None,
     *,
     rng: np.random.Generator,
     options: FitOptions | None = None,
-    validation: tuple[IntArray, IntArray | None] | None = None,
+    validation: tuple[IntegerArray, IntegerArray | None] | None = None,
     progress: Progress | None = None,
 ) -> FittedTree:
     """Fit a mixture of factorised components (arguments of :func:`fit_hclt`)."""
@@ -174,9 +173,9 @@ def fit_mixture(
 
 
 def _checked_sample(
-    codes: IntArray,
+    codes: IntegerArray,
     cards: tuple[int, ...],
-    labels: IntArray | None,
+    labels: IntegerArray | None,
     n_classes: int,
     weights: FloatArray | None,
 ) -> Sample:
@@ -239,7 +238,7 @@ def _fit(
     n_classes: int,
     rng: np.random.Generator,
     options: FitOptions | None,
-    validation: tuple[IntArray, IntArray | None] | None,
+    validation: tuple[IntegerArray, IntegerArray | None] | None,
     progress: Progress | None,
     is_tree: bool,
 ) -> FittedTree:

@@ -10,21 +10,21 @@ from typing import Any, Self, get_args
 import numpy as np
 from scipy import sparse
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density import Density
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import LearningError
-from fedcircuits.fit_report import FitReport
-from fedcircuits.learners.hclt.branch import fit_branch
-from fedcircuits.learners.hclt.em import Smoothing
 from fedcircuits.learners.hclt.fit import Aim, FitOptions, FittedTree, Sample, fit_hclt, fit_mixture
-from fedcircuits.learners.hclt.forest import Forest
-from fedcircuits.learners.hclt.head import HeadedCircuit
-from fedcircuits.learners.hclt.in_rounds import Sums, Task, fit_in_rounds
-from fedcircuits.learners.hclt.renormalise import ClassTree, class_tree_of
+from fedcircuits.learners.hclt.head.forest import Forest
+from fedcircuits.learners.hclt.head.head import HeadedCircuit
 from fedcircuits.learners.hclt.report import choices, sizes
-from fedcircuits.learners.hclt.to_circuit import to_circuit
+from fedcircuits.learners.hclt.rounds.branch import fit_branch
+from fedcircuits.learners.hclt.rounds.in_rounds import Sums, Task, fit_in_rounds
+from fedcircuits.learners.hclt.tilt.renormalise import ClassTree, class_tree_of
+from fedcircuits.learners.hclt.tree.em import Smoothing
+from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
 from fedcircuits.learners.prepare import Coded, Missing, in_canonical_order, prepare
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 # Pseudo-rows of a class that the training rows do not have.
 ABSENT_ROWS = 0.1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedcircuits.learners.hclt.choose_head import HeadTrial
 from fedcircuits.learners.hclt.fit import FittedTree
+from fedcircuits.learners.hclt.head.choose_head import HeadTrial
 
 
 def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:

@@ -13,12 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Schema, Table
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 States = NDArray[np.int32]
-BoolArray = NDArray[np.bool_]
 LARGE = 4_000_000  # cells
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.leaves import family_named
 from fedcircuits.schema import Schema
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 _FAMILY = {"continuous": "histogram", "count": "count_table"}
 

@@ -22,10 +22,11 @@ from typing import Literal
 
 import numpy as np
 
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.circuits import Circuit
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import LearningError
-from fedcircuits.fit_report import FitReport
-from fedcircuits.learners.learnspn.coded import BoolArray, Coded
+from fedcircuits.learners.learnspn.coded import Coded
 from fedcircuits.learners.learnspn.draft import Draft
 from fedcircuits.learners.learnspn.splits import (
     components,
@@ -36,7 +37,6 @@ from fedcircuits.learners.learnspn.splits import (
 )
 from fedcircuits.learners.prepare import column_warnings, without_ids
 from fedcircuits.schema import Table
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 Progress = Callable[[float, str], None]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcircuits.learners.learnspn.coded import BoolArray
-from fedcircuits.schema.grid import IntArray
+from fedcircuits.arrays import BoolArray, IntArray
 
 
 def components(dependent: BoolArray) -> IntArray:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.learners.learnspn.coded import Coded
 from fedcircuits.learners.learnspn.splits.indicators import Indicators
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 MAX_ROWS = 50_000  # tables are fitted to this many rows; every row is then assigned
 SHORT_RUN = 8

@@ -12,9 +12,9 @@ import numpy as np
 from scipy.special import xlogy
 from scipy.stats import chi2
 
-from fedcircuits.learners.learnspn.coded import BoolArray, Coded
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.learners.learnspn.coded import Coded
 from fedcircuits.learners.learnspn.splits.indicators import Indicators
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 MAX_GROUPS = 12
 ROWS_PER_CELL = 5  # the usual rule for a chi-squared test: that many expected in a cell

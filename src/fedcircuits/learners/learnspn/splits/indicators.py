@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.learners.learnspn.coded import Coded
-from fedcircuits.schema.grid import FloatArray
 
 # Below this share of ones a sparse product beats the dense one.
 SPARSE_SHARE = 0.05

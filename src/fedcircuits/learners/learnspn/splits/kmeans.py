@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.cluster import KMeans
 
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.learners.learnspn.coded import Coded
-from fedcircuits.schema.grid import FloatArray, IntArray
 
 # Centres are found on this many rows, every row goes to the nearest: two centres need no more.
 MAX_ROWS = 10_000

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcircuits.learners.learnspn.coded import BoolArray, Coded
-from fedcircuits.schema.grid import FloatArray
+from fedcircuits.arrays import BoolArray, FloatArray
+from fedcircuits.learners.learnspn.coded import Coded
 
 # Features of one rank are smooth and nearly collinear: their singular values fall fast, and the
 # small ones carry edges. 1e-7 loses some; 1e-10 is what float64 can tell from rounding.

@@ -1,0 +1,93 @@
+"""A client from what describes it: in this process, in one of its own, or on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Any
+
+from fedcircuits import encoding, learners
+from fedcircuits.api.learn import make_learner
+from fedcircuits.api.load import decode
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.client.classifiers import Classifier, classifier_from_record
+from fedcircuits.federation.client.client import Client, MakeLearner
+from fedcircuits.federation.client.spec import Birth
+
+# What a process of its own calls to make a client of a birth record.
+BORN = "fedcircuits.api.client_spec:born"
+# Classifiers are no learners of densities; they serve federations that average or vote.
+CLASSIFIERS = {"tree": "TreeClassifier", "forest": "ForestClassifier"}
+_JSON = (bool, int, float, str, type(None))
+
+
+def born(data: bytes) -> Client:
+    """The client in a birth record."""
+    birth = Birth.from_bytes(data)
+    return client_of(birth, learner_maker(birth.learner, birth.options))
+
+
+def client_of(birth: Birth, make_learner: MakeLearner) -> Client:
+    """A client with a learner that need not be one that travels."""
+    return Client(
+        birth.name,
+        birth.frame(),
+        make_learner,
+        id=birth.id,
+        kinds=birth.kinds,
+        missing_values=birth.missing_values,
+        id_secret=birth.id_secret,
+    )
+
+
+def classifier_of(data: bytes, label: str) -> Classifier:
+    """The classifier in some bytes."""
+    record = encoding.unpack(data, name="the classifier")
+    return classifier_from_record(record, label, decode)
+
+
+def learner_maker(learner: Any, options: Mapping[str, Any] | None = None) -> MakeLearner:
+    """The learner of a client, made anew for each job with or without the label."""
+    if isinstance(learner, str):
+        name = learner
+        if name in CLASSIFIERS:
+            from fedcircuits.learners import trees
+
+            made = getattr(trees, CLASSIFIERS[name])(**(options or {}))
+            return lambda _: made
+        make_learner(name, options or {}, {})  # an unknown name is told now
+        return lambda label: make_learner(name, options or {}, {"label": label})
+    if is_dataclass(learner) and "label" in {field.name for field in fields(learner)}:
+        chosen: Any = learner
+        return lambda label: replace(chosen, label=label)
+    if not hasattr(learner, "fit"):
+        raise FederationError(f"a learner has fit(table, rng), found {type(learner).__name__}")
+    return lambda _: learner
+
+
+def learner_record(learner: Any, client: str) -> tuple[str, dict[str, Any]]:
+    """A learner as name and options, so that it can travel."""
+    if isinstance(learner, str):
+        learner_maker(learner)
+        return learner, {}
+    kind = type(learner).__name__
+    names = {
+        **{v: k for k, v in learners.BY_NAME.items()},
+        **{v: k for k, v in CLASSIFIERS.items()},
+    }
+    if kind in names and type(learner).__module__.startswith("fedcircuits.learners."):
+        options = {
+            field.name: getattr(learner, field.name)
+            for field in fields(learner)
+            if field.name != "label" and getattr(learner, field.name) != _default(field)
+        }
+        if all(isinstance(value, _JSON) for value in options.values()):
+            return names[kind], options
+    raise FederationError(
+        f"client {client!r}: a learner of type {kind} cannot travel to a process of its own (only "
+        f"{', '.join(sorted(names.values()))} with plain options can); use engine='local'"
+    )
+
+
+def _default(field: Any) -> Any:
+    return field.default_factory() if field.default_factory is not MISSING else field.default

@@ -1,0 +1,131 @@
+"""What a user calls: names are turned into learners and models here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from fedcircuits import learners
+from fedcircuits.density import Density, Learner
+from fedcircuits.errors import LearningError, SchemaError
+from fedcircuits.schema import Data, Kind, Schema, images, read
+from fedcircuits.schema.infer import Domain
+
+Progress = Callable[[float, str], None]
+DEFAULT_LEARNER = "hclt"
+
+
+def learn(
+    data: Data,
+    label: Any = None,
+    learner: str | Learner = DEFAULT_LEARNER,
+    *,
+    schema: Schema | None = None,
+    kinds: Mapping[str, Kind] | None = None,
+    domains: Mapping[str, Domain] | None = None,
+    units: Mapping[str, str] | None = None,
+    missing_values: Sequence[object] = (),
+    names: Sequence[str] | None = None,
+    weights: ArrayLike | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Density:
+    """Learn one density from one table.
+
+    Args:
+        data: DataFrame, NumPy array with `names`, CSV or Parquet (path or open file); or images,
+            levels 0..255 of shape (n, h, w) or (n, h, w, 3), masked where a pixel is missing.
+        label: a column that is to be predicted well; it is taken as categorical. For images, one
+            value an image; the model calls it "label".
+        learner: a name or an object with `fit(table, rng)`.
+        schema: of the table; guessed from it if not given.
+        kinds: kind by name, where the guess would be wrong.
+        domains: (lowest, highest) or categories by name; closed if declared.
+        units: unit of measurement by name.
+        missing_values: spellings of a missing value besides those pandas knows, "?" say.
+        names: column names of a NumPy array.
+        weights: (n,) how often each row counts.
+        seed: the same seed gives the same model.
+        progress: called with the fraction done and a few words, by learners that take a while.
+        **options: of the named learner; for images also colour="ycocg".
+    """
+    rng = np.random.default_rng(seed)
+    if images.is_images(data):
+        return _learn_images(data, label, learner, progress, options, rng)
+    frame = read(data, names)
+    if label is not None and label not in frame.columns:
+        raise LearningError(
+            f"no column {label!r} to be the label; the table has "
+            f"{', '.join(map(repr, frame.columns))}"
+        )
+    if schema is None:
+        if label is not None:
+            kinds = {label: "categorical", **(kinds or {})}
+        schema = Schema.infer(frame, kinds, domains, units=units, missing_values=missing_values)
+    elif kinds or domains or units:
+        raise SchemaError("give either a schema or kinds, domains and units, not both")
+    table = schema.encode(frame, missing_values=missing_values, weights=_weights(weights, frame))
+    made = make_learner(learner, options, {"label": label, "progress": progress})
+    return made.fit(table, rng)
+
+
+def _learn_images(
+    data: Any,
+    labels: Any,
+    learner: str | Learner,
+    progress: Progress | None,
+    options: dict[str, Any],
+    rng: np.random.Generator,
+) -> Density:
+    """Images (n, h, w) or (n, h, w, 3); the label is one value an image."""
+    if isinstance(labels, str):
+        raise LearningError("the label of images is an array with one value an image")
+    colour = options.pop("colour", "rgb")
+    table = images.labelled_images(data, labels, colour)
+    told = {"label": None if labels is None else images.LABEL, "progress": progress}
+    return make_learner(learner, options, told).fit(table, rng)
+
+
+def make_learner(
+    learner: str | Learner, options: Mapping[str, Any], told: Mapping[str, Any]
+) -> Learner:
+    """The learner of that name, or the one passed; told what it has an open field for."""
+    if not isinstance(learner, str):
+        if options:
+            raise LearningError(f"options {sorted(options)} belong to the learner you passed")
+        if not isinstance(learner, Learner):
+            raise LearningError(f"a learner has fit(table, rng), found {type(learner).__name__}")
+        if not is_dataclass(learner):
+            return learner
+        left_open = {
+            field.name for field in fields(learner) if getattr(learner, field.name) is None
+        }
+        filled: Learner = replace(learner, **{k: v for k, v in told.items() if k in left_open})
+        return filled
+    if learner not in learners.BY_NAME:
+        names = ", ".join(sorted(learners.BY_NAME))
+        raise LearningError(f"no learner {learner!r}; there are {names}")
+    kind = getattr(learners, learners.BY_NAME[learner])
+    try:
+        known = {field.name for field in fields(kind)}
+        made: Learner = kind(**{k: v for k, v in told.items() if k in known}, **options)
+    except TypeError as error:
+        raise LearningError(f"learner {learner!r}: {error}") from None
+    return made
+
+
+def _weights(weights: ArrayLike | None, frame: pd.DataFrame) -> Any:
+    if weights is None:
+        return None
+    array = np.asarray(weights, dtype=float)
+    if array.shape != (len(frame),) or not np.isfinite(array).all() or (array < 0).any():
+        raise LearningError(
+            f"weights must be {len(frame)} finite numbers >= 0, one a row; found {array.shape}"
+        )
+    return array

@@ -1,0 +1,67 @@
+"""`fc.load`: reads a saved model back, whatever kind it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedcircuits import encoding
+from fedcircuits.circuits import Circuit, Composite
+from fedcircuits.density import Density
+from fedcircuits.density.conditioned import Conditioned
+from fedcircuits.errors import StorageError
+
+# The registry names of densities in files and messages.
+DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
+    "circuit": Circuit.from_record,
+    "composite": lambda record: Composite.from_record(record, decode),
+    "conditioned": lambda record: Conditioned.from_record(record, decode),
+    "headed_circuit": lambda record: _headed_circuit(record),
+    "federated": lambda record: _federated(record),
+    "einet": lambda record: _einet(record),
+}
+
+
+def load(path: str | Path) -> Any:
+    """Read what was saved with `save`: a density, or a federation that averages or votes."""
+    record = encoding.unpack(encoding.read(Path(path)), name=str(path))
+    return _ensemble(record) if record.kind == "ensemble" else decode(record)
+
+
+def from_bytes(data: bytes, name: str = "the data") -> Density:
+    """The density in some bytes."""
+    return decode(encoding.unpack(data, name=name))
+
+
+def _einet(record: encoding.Record) -> Density:
+    from fedcircuits.learners.einet import EiNetDensity  # needs torch, so only when asked for
+
+    return EiNetDensity.from_record(record)
+
+
+def _federated(record: encoding.Record) -> Density:
+    from fedcircuits.federation.model.storage import from_record  # imported where it is needed
+
+    return from_record(record, decode)
+
+
+def _ensemble(record: encoding.Record) -> Any:
+    from fedcircuits.federation.model.ensemble_storage import (
+        from_record,  # no density, so not above
+    )
+
+    return from_record(record, decode)
+
+
+def _headed_circuit(record: encoding.Record) -> Density:
+    from fedcircuits.learners.hclt.head.head import HeadedCircuit  # with its learner, on demand
+
+    return HeadedCircuit.from_record(record)
+
+
+def decode(record: encoding.Record) -> Density:
+    """The density in a record."""
+    if not isinstance(record.kind, str) or record.kind not in DENSITIES:
+        raise StorageError(f"the file holds {record.kind!r}, which this fedcircuits does not know")
+    return DENSITIES[record.kind](record)

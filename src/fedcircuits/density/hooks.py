@@ -1,0 +1,142 @@
+"""What the author of a density writes: questions over encoded tables.
+
+Four answers are needed (`log_prob_table`, `sample_table`, `mpe_table`, `moment_table`). Posteriors
+and variances are made of these by default, which a density that can do better replaces; covariances
+are its own to give.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from fedcircuits import encoding
+from fedcircuits.arrays import FloatArray
+from fedcircuits.errors import QueryError
+from fedcircuits.schema import Schema, Table, Variable
+
+
+class Hooks(ABC):
+    """A joint distribution as its author sees it.
+
+    Hooks work on `Table`s: `values` (n, D) and `observed` (n, D); where not observed, the value
+    is marginalised (`log_prob_table`) or filled in (`sample_table`, `mpe_table`).
+    """
+
+    schema: Schema
+
+    @abstractmethod
+    def log_prob_table(self, table: Table) -> FloatArray:
+        """(n,) log-density of the observed cells of each row."""
+
+    @abstractmethod
+    def sample_table(self, table: Table, rng: np.random.Generator) -> FloatArray:
+        """(n, D) the rows with missing cells drawn from the conditional given the observed ones.
+
+        Every row has evidence of positive probability: the caller has seen to that.
+        """
+
+    @abstractmethod
+    def mpe_table(self, table: Table) -> FloatArray:
+        """(n, D) the rows with missing cells filled by a most probable completion."""
+
+    @abstractmethod
+    def moment_table(self, table: Table, order: int) -> FloatArray:
+        """(n, D) E[x_j**order | observed cells of the row], of the values as numbers.
+
+        Where "observed to be missing" is a state, it counts as 0: order 0 gives the probability
+        that there is a value.
+        """
+
+    def variance_table(self, table: Table) -> FloatArray:
+        """(n, D) Var[x_j | observed cells of the row], of the value given that there is one.
+
+        The default subtracts raw moments and so has no digit left where the mean is large against
+        the spread; a density that can do better does (circuits are exact).
+        """
+        first, second = (self._moments(table, order) for order in (1, 2))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(np.maximum(second - first**2, 0.0))
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """Free parameters."""
+
+    @property
+    @abstractmethod
+    def mpe_is_exact(self) -> bool:
+        """Whether `mpe` finds a true maximum (deterministic circuits) or a decoding."""
+
+    @abstractmethod
+    def to_record(self) -> encoding.Record:
+        """Header and arrays for `save` (see `fedcircuits.encoding`)."""
+
+    def posterior_table(self, table: Table, column: int) -> FloatArray:
+        """(n, k) probability of each outcome of one variable given the other observed cells.
+
+        NaN in rows whose evidence has probability zero.
+        The default evaluates the joint once for every outcome; a circuit does it in one pass.
+        """
+        codes = outcome_codes(self.schema.variables[column])
+        log_joint = np.empty((len(table), codes.size))
+        for at, code in enumerate(codes):
+            values, observed = table.values.copy(), table.observed.copy()
+            values[:, column], observed[:, column] = code, True
+            asked = Table(table.schema, values, observed, table.index)
+            log_joint[:, at] = self.log_prob_table(asked)
+        top = log_joint.max(axis=1, keepdims=True)  # (n, 1)
+        weight = np.exp(log_joint - np.where(np.isfinite(top), top, 0.0))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+    def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
+        """(d, d) covariance of some columns given one row of evidence; a hook without a default."""
+        del evidence, columns
+        raise QueryError(f"{type(self).__name__} does not answer covariance")
+
+    def _moments(self, table: Table, order: int) -> FloatArray:
+        """(n, D) moments of the value given that there is one."""
+        raw = self.moment_table(table, order)
+        if not any(variable.missing_state for variable in self.schema):
+            return raw
+        with np.errstate(invalid="ignore"):
+            return np.asarray(raw / self.moment_table(table, 0))
+
+    def mean_table(self, table: Table) -> FloatArray:
+        """(n, D) means of the value given that there is one, 0 where there cannot be."""
+        return np.nan_to_num(self._moments(table, 1), posinf=np.inf, neginf=-np.inf)
+
+    def _conditional_means(self, table: Table) -> FloatArray:
+        values = self._moments(table, 1)
+        for at, variable in enumerate(self.schema):
+            gaps = np.flatnonzero(~table.observed[:, at])
+            if variable.is_coded and gaps.size:
+                posterior = self.posterior_table(table.rows(gaps), at)
+                values[gaps, at] = posterior.argmax(axis=1)
+            elif variable.kind == "count":
+                values[gaps, at] = np.round(values[gaps, at])
+        return values
+
+
+def outcome_codes(variable: Variable) -> FloatArray:
+    """(k,) encoded values of the outcomes of a variable."""
+    if variable.is_coded:
+        return np.arange(len(variable.categories), dtype=float)
+    if variable.grid is None or not variable.grid.is_discrete:
+        raise QueryError(f"variable {variable.name!r} has a continuum of values")
+    return variable.grid.atoms
+
+
+def powers(variable: Variable, values: FloatArray, order: int) -> FloatArray:
+    """(n,) encoded values as numbers to a power; 0 for "observed to be missing" and for strings."""
+    if variable.is_coded:
+        numbers = np.zeros(len(variable.categories))
+        numbers = numbers if variable.numbers is None else variable.numbers
+        with np.errstate(over="ignore"):
+            table = np.append(numbers**order, 0.0)
+        return np.asarray(table[values.astype(np.int64)])
+    there = np.isfinite(values)
+    with np.errstate(over="ignore"):
+        return np.where(there, np.where(there, values, 0.0) ** order, 0.0)

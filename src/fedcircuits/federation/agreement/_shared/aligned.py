@@ -1,0 +1,151 @@
+"""What several rules need about aligned rows: who holds them, and in which cluster they are.
+
+A client knows its aligned rows in the order of the federation; nothing that is sent about them
+names a row. What is said about some of them only comes with a choice, one bit a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedcircuits.arrays import Bytes, FloatArray, IntArray
+from fedcircuits.errors import ClientError, FederationError, StorageError
+from fedcircuits.federation.plan.indicator import feature_indicator
+from fedcircuits.federation.plan.subspaces import Subspace, subspaces
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.ids import fingerprint
+from fedcircuits.federation.wire.packing import pack_choice, pack_codes, unpack_codes
+
+PHASE = "agreement"
+
+
+def common_rows(server: Server) -> IntArray:
+    """Numbers of the rows that every client holds, sorted."""
+    if not server.aligned:
+        return np.zeros(0, dtype=np.int64)
+    common = server.aligned[server.clients[0]]
+    for client in server.clients[1:]:
+        common = np.intersect1d(common, server.aligned[client])
+    return np.sort(common)
+
+
+def aligned_share(server: Server) -> float:
+    """Share of the smallest client's rows that every client holds."""
+    return common_rows(server).size / max(1, min(server.n_rows[c] for c in server.clients))
+
+
+def choice_of(server: Server, client: str, numbers: IntArray) -> Bytes:
+    """Which of a client's aligned rows have these numbers, as it travels."""
+    return pack_choice(np.isin(server.aligned[client], numbers))
+
+
+def name_rows(server: Server, client: str, numbers: IntArray, phase: str) -> str:
+    """A name for some of a client's aligned rows (n,), sorted; the client is told of it once."""
+    name = fingerprint(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())[:16]
+    if (client, name) not in server.named_rows:
+        request = m.NameRows(name, choice_of(server, client, numbers))
+        server.call(phase, "name_rows", {client: request}, m.Ready)
+        server.named_rows.add((client, name))
+    return name
+
+
+def assign_classes(
+    server: Server,
+    clients: list[str],
+    group: str,
+    numbers: IntArray,
+    classes: IntArray,
+    n_classes: int,
+    tables: Mapping[str, FloatArray] | None = None,
+) -> None:
+    """Tell clients the class of aligned rows, and r(l | k) to those with other rows too.
+
+    Args:
+        server: the run.
+        clients: whom to tell.
+        group: name of the grouping.
+        numbers: (n,) rows, sorted.
+        classes: (n,) their classes.
+        n_classes: R.
+        tables: (K_c, R) r(l | k) by client, for the rows that are not told.
+    """
+    requests = {}
+    for client in clients:
+        mine = np.isin(numbers, server.aligned[client])
+        nothing = np.zeros((0, n_classes), dtype=np.float16)
+        alone = tables is not None and int(mine.sum()) < server.n_rows[client]
+        table = tables[client].astype(np.float16) if alone and tables is not None else nothing
+        choice = choice_of(server, client, numbers)
+        requests[client] = m.Assign(group, choice, pack_codes(classes[mine], n_classes), table)
+    server.call(PHASE, "assign", requests, m.Ready)
+
+
+def spaces_with_label(server: Server) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Columns and holders of each subspace (Algorithm 1, line 3), the label a feature as others."""
+    names = server.schema.names
+
+    def named(space: Subspace) -> tuple[tuple[str, ...], list[str]]:
+        columns = tuple(names[j] for j in space.features)
+        return columns, [server.clients[c] for c in space.holders]
+
+    M = feature_indicator(server.held, server.clients, names)
+    return [named(space) for space in subspaces(M)]
+
+
+def cluster_everywhere(
+    server: Server,
+    n_clusters: int,
+    within_label: bool,
+    *,
+    tell_rows: bool = True,
+    epsilon: float = 0.0,
+) -> dict[str, m.Clustered]:
+    """Every client clusters its own columns and tells the index of its aligned rows.
+
+    Args:
+        server: the run.
+        n_clusters: K.
+        within_label: whether the label's owner clusters within its classes.
+        tell_rows: whether indices are told at all.
+        epsilon: above 0, by randomised response.
+    """
+    requests = {
+        client: m.Cluster(
+            "K", list(server.held[client]), n_clusters, within_label, tell_rows, epsilon
+        )
+        for client in server.clients
+    }
+    return server.call(PHASE, "cluster", requests, m.Clustered)
+
+
+def aligned_indices(server: Server, clustered: Mapping[str, m.Clustered]) -> IntArray:
+    """(rows, C) clusters of the rows that every client holds."""
+    common = common_rows(server)
+    if common.size == 0:
+        raise FederationError(
+            "no row is held by every client, so nothing can be counted: use "
+            "agreement='independent', or 'product' where the label is shared"
+        )
+    columns = []
+    for client in server.clients:
+        told, numbers = clustered[client], server.aligned[client]
+        try:
+            index = unpack_codes(told.indices, numbers.size, told.rows.size)
+        except StorageError as error:
+            raise ClientError(client, f"a reply that cannot be read: {error}") from None
+        columns.append(index[np.searchsorted(numbers, common)])
+    return np.stack(columns, axis=1)
+
+
+def strata_of_rows(
+    server: Server, clustered: Mapping[str, m.Clustered], indices: IntArray, within_label: bool
+) -> IntArray:
+    """(n,) the stratum of each aligned row: the label owner's, where it clusters within class."""
+    holders = server.label_holders
+    if not holders or not within_label:
+        return np.zeros(len(indices), dtype=np.int64)
+    at = server.clients.index(holders[0])
+    return np.asarray(clustered[holders[0]].strata[indices[:, at]])

@@ -1,0 +1,104 @@
+"""Validation rows: left out of fits, scored where the label is, no cell and no label in transit.
+
+A network is scored on aligned rows by number: every client says how likely its part of a row is
+under each of its models, the server carries those numbers up through sums and products, and the
+label's owner compares the outcome with its label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.circuits.passes import sum_product, up
+from fedcircuits.circuits.plan import Plan
+from fedcircuits.federation.agreement._shared.aligned import choice_of, name_rows
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.schema import Table
+
+Key = tuple[str, str, int]
+ROWS_PER_PASS = 4096
+
+
+def key_of_model(key: Key) -> str:
+    """The name of a model at its client."""
+    return key[1] if key[2] < 0 else f"{key[1]}|{key[2]}"
+
+
+def ask_by_number(
+    server: Server, key: Key, numbers: IntArray, what: str, phase: str = "validation"
+) -> FloatArray:
+    """A client's answer about aligned rows of its own: "log_prob" (n,) or "label" (n, Y)."""
+    request = m.Ask(
+        key_of_model(key), what, name_rows(server, key[0], numbers, phase), numbers.size
+    )
+    return np.asarray(server.call(phase, "ask", {key[0]: request}, m.Answer)[key[0]].values)
+
+
+@contextmanager
+def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]:
+    """Fits inside use these aligned rows and a share of the others; afterwards all rows again."""
+    everything = dict.fromkeys(server.clients, m.UseRows(np.zeros(0, dtype=np.uint8), 1.0))
+    some = {c: m.UseRows(choice_of(server, c, numbers), share) for c in server.clients}
+    server.call("validation", "use_rows", some, m.Ready)
+    try:
+        yield
+    finally:
+        here = {c: request for c, request in everything.items() if c in server.clients}
+        server.call("validation", "use_rows", here, m.Ready)
+
+
+def log_joint_by_number(
+    server: Server, ingredients: Ingredients, network: Network, root: int, numbers: IntArray
+) -> FloatArray:
+    """(n, Y) log p(x, y) of aligned rows for every class y; (n, 1) log p(x) without a label.
+
+    Args:
+        server: the run.
+        ingredients: whose models are still known to their clients.
+        network: glued from them.
+        root: its root.
+        numbers: (n,) rows that every client holds.
+    """
+    n_classes = 1 if server.label is None else server.schema[server.label].n_codes
+    keys = {id(model): key for key, model in ingredients.models.items()}
+    alive = network.graph.reached(root)
+    kept = np.flatnonzero(alive[: len(network.parts)])
+    new = np.full(alive.size, -1, dtype=np.int64)
+    new[kept] = np.arange(kept.size)
+    structure = network.graph.structure(alive, new, kept.size)
+    leaves = np.empty((kept.size, numbers.size, n_classes))
+    for at, part in enumerate(kept):
+        model = network.parts[part]
+        if id(model) in keys:
+            leaves[at] = ask_by_number(server, keys[id(model)], numbers, "label")
+        else:  # the label's indicator, which lives here
+            every = Table.empty(model.schema, n_classes)
+            every.values[:, 0], every.observed[:, 0] = np.arange(n_classes), True
+            leaves[at] = model.log_prob_table(every)
+    answer = np.empty((numbers.size, n_classes))
+    plan = Plan.of(structure)
+    for start in range(0, numbers.size, ROWS_PER_PASS):
+        rows = slice(start, start + ROWS_PER_PASS)
+        for y in range(n_classes):
+            values = np.zeros((structure.n_nodes, leaves[:, rows].shape[1]))
+            values[: kept.size] = leaves[:, rows, y]
+            up(plan, values, sum_product)
+            answer[rows, y] = values[-1]
+    return answer
+
+
+def judge(server: Server, log_joint: FloatArray, numbers: IntArray) -> float:
+    """Mean log-loss of the label, told by its owner; without a label the mean of -log p(x)."""
+    holders = server.label_holders
+    if not holders:
+        return -float(log_joint.mean())
+    name = name_rows(server, holders[0], numbers, "validation")
+    request = {holders[0]: m.Judge(name, log_joint)}
+    return server.call("validation", "judge", request, m.Judged)[holders[0]].log_loss

@@ -1,0 +1,89 @@
+"""A client's aligned rows, in the order of the federation, and what messages say about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+from scipy import sparse
+
+from fedcircuits.arrays import Bytes, IntArray
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.packing import unpack_choice, unpack_codes
+from fedcircuits.schema import Kind, Schema, Table, Variable
+
+
+class AlignedRows:
+    """Rows of one client that other clients hold too.
+
+    Attributes:
+        rows: (m,) their positions in the client's table, in the agreed order.
+
+    Args:
+        client: its name, for errors.
+    """
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self.rows: IntArray = np.zeros(0, dtype=np.int64)
+        self._named: dict[str, IntArray] = {}
+
+    def set(self, rows: IntArray) -> None:
+        """Take the agreed rows; names of earlier ones are forgotten."""
+        self.rows, self._named = rows.astype(np.int64), {}
+
+    def chosen(self, choice: Bytes) -> IntArray:
+        """Rows that a choice means."""
+        return self.rows[unpack_choice(choice, self.rows.size)]
+
+    def name(self, name: str, choice: Bytes) -> None:
+        """Remember a choice by a name."""
+        self._named[name] = self.chosen(choice)
+
+    def named(self, name: str) -> IntArray:
+        """Rows of a name."""
+        if name not in self._named:
+            raise FedcircuitsError(f"client {self._client!r} was not told which rows {name!r} are")
+        return self._named[name]
+
+    def with_label(self, table: Table, label: str, told: m.Label) -> Table:
+        """The client's table with a shared label: known for aligned rows, missing for the others.
+
+        Args:
+            table: without the label.
+            label: its name.
+            told: codes of the aligned rows.
+        """
+        codes = told.unpacked(self.rows.size, self._client)
+        known = codes < len(told.categories)
+        values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
+        values[self.rows[known]], observed[self.rows[known]] = codes[known], True
+        kind = cast(Kind, told.kind)
+        variable = Variable(label, kind, tuple(told.categories), closed=True, declared=True)
+        return replace(
+            table,
+            schema=Schema((*table.schema.variables, variable)),
+            values=np.column_stack([table.values, values]),
+            observed=np.column_stack([table.observed, observed]),
+        )
+
+    def shared_out(self, request: m.Branch, mapped: IntArray) -> sparse.csr_matrix:
+        """(n, R) how much of every row of the table belongs to every class.
+
+        Args:
+            request: about aligned rows.
+            mapped: (n,) class of every row of the table, -1 for none: a row that the request is
+                not about stays in the class it was mapped to, if that one is still there.
+        """
+        chosen = self.chosen(request.choice)
+        per_row = unpack_codes(request.per_row, chosen.size, request.n_classes + 1)
+        classes = unpack_codes(request.classes, int(per_row.sum()), request.n_classes)
+        rest = np.setdiff1d(np.flatnonzero(mapped >= 0), chosen)
+        present = np.bincount(classes, minlength=request.n_classes) > 0
+        rest = rest[present[mapped[rest]]]
+        rows = np.concatenate([np.repeat(chosen, per_row), rest])
+        columns = np.concatenate([classes, mapped[rest]])
+        weights = np.concatenate([request.weights.astype(float), np.ones(rest.size)])
+        return sparse.csr_matrix((weights, (rows, columns)), shape=(mapped.size, request.n_classes))

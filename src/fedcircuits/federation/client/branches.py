@@ -1,0 +1,231 @@
+"""Branches of one latent tree, at a client (`joint` where columns are split).
+
+The classes l are agreed; a client fits p_c(x_S | l) to rows that belong to classes in part, and
+tells how likely its part of every aligned row is under each class. A learner that can go on from
+where it was is a generator (`LearnsBranch`); any other fits every class anew, step by step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from scipy import sparse
+
+from fedcircuits.arrays import Arrays, FloatArray, IntArray
+from fedcircuits.circuits import Circuit
+from fedcircuits.density import Density, Learner
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation.client.aligned_rows import AlignedRows
+from fedcircuits.federation.client.roots import component, component_key
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.schema import Table
+
+# One model whose root has a state for each class, or a model for each class.
+Made = Density | dict[int, Density]
+Branch = Generator[FloatArray, sparse.csr_matrix | None, Made]
+
+
+@runtime_checkable
+class LearnsBranch(Protocol):
+    """A learner of p(x | l) for all classes at once, from rows that belong to them in part."""
+
+    def branch(
+        self,
+        table: Table,
+        shares: sparse.csr_matrix,
+        rng: np.random.Generator,
+        *,
+        tell_label: bool = True,
+    ) -> Generator[FloatArray, sparse.csr_matrix | None, Density]:
+        """Yields (n, R) log p(x | l), is sent the next shares or None, returns the model.
+
+        The model is a circuit over the table's columns whose root is a sum with one child for each
+        class, in order.
+
+        Args:
+            table: own rows; schema and grids are agreed.
+            shares: (n, R) how much of each row belongs to each class.
+            rng: of this branch.
+            tell_label: whether what is yielded may depend on the learner's label.
+        """
+        ...
+
+
+def branch_of(
+    make_learner: Callable[[str | None], Learner],
+    label: str | None,
+    table: Table,
+    shares: sparse.csr_matrix,
+    rng: np.random.Generator,
+    *,
+    tell_label: bool,
+) -> Branch:
+    """The steps of a client's learner.
+
+    Args:
+        make_learner: the learner for a label.
+        label: its name, where it is among the columns.
+        table: own rows.
+        shares: (n, R) to start from.
+        rng: of this branch.
+        tell_label: whether the evidence may depend on the label.
+    """
+    learner = make_learner(label)
+    if isinstance(learner, LearnsBranch):
+        return learner.branch(table, shares, rng, tell_label=tell_label)
+    seen = table
+    if label is not None and not tell_label:
+        observed = table.observed.copy()
+        observed[:, table.schema.position(label)] = False
+        seen = replace(table, observed=observed)
+    # Without the label's name: in a class it is a column like any other.
+    return _class_by_class(make_learner(None), table, seen, shares, rng)
+
+
+def _class_by_class(
+    learner: Learner, table: Table, seen: Table, shares: sparse.csr_matrix, rng: np.random.Generator
+) -> Branch:
+    """Every class is fitted anew in every step, by rows weighted with their shares.
+
+    Args:
+        learner: for a density alone.
+        table: rows to fit on.
+        seen: the same rows, as the evidence may see them.
+        shares: (n, R) to start from.
+        rng: of this branch.
+    """
+    told: sparse.csr_matrix | None = shares
+    models: dict[int, Density] = {}
+    while told is not None:
+        by_class = told.tocsc()
+        evidence = np.full(told.shape, -np.inf)
+        models = {}
+        for cls in range(told.shape[1]):
+            column = slice(by_class.indptr[cls], by_class.indptr[cls + 1])
+            rows, weights = by_class.indices[column], by_class.data[column]
+            if weights.sum() <= 0:
+                continue
+            mine = replace(table.rows(rows.astype(np.int64)), weights=weights.astype(float))
+            model = models[cls] = learner.fit(mine, rng)
+            rows_of_it = seen.columns(list(model.schema.names))
+            evidence[:, cls] = model.log_prob_table(replace(rows_of_it, schema=model.schema))
+        told = yield evidence
+    return models
+
+
+@dataclass
+class _Open:
+    """One branch under way."""
+
+    steps: Branch
+    number: int
+    evidence: FloatArray
+
+
+class Branches:
+    """A client's branches under way, by job.
+
+    Args:
+        client: its name, for errors.
+    """
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self._open: dict[str, _Open] = {}
+
+    def answer(
+        self,
+        request: m.Branch,
+        table: Table,
+        aligned: AlignedRows,
+        mapped: IntArray,
+        begin: Callable[[str, Table, sparse.csr_matrix], Branch],
+    ) -> tuple[m.BranchDone, dict[str, Density]]:
+        """The reply to one step, and the models where it was the last.
+
+        Args:
+            request: the step.
+            table: all rows of the client.
+            aligned: which of them are meant.
+            mapped: (n,) class of rows that are not aligned, -1 for none.
+            begin: makes the steps of a job over the columns of a table.
+        """
+        start = time.process_time()
+        shares = aligned.shared_out(request, mapped)
+        rows = aligned.chosen(request.choice)
+        for job in request.jobs:
+            self._step(job, request.number, table.columns(list(job["columns"])), shares, begin)
+        seconds = np.array([time.process_time() - start])
+        class_rows = np.asarray(shares.sum(axis=0), dtype=float).ravel()
+        if not request.last:
+            evidence: Arrays = {
+                job["job"]: self._open[job["job"]].evidence[rows].astype(np.float32)
+                for job in request.jobs
+            }
+            return m.BranchDone(evidence, class_rows, {}, {}, seconds, {}, {}), {}
+        made: dict[str, Density] = {}
+        reports: dict[str, list[Any]] = {}
+        for job in request.jobs:
+            found = _last(self._open.pop(job["job"]).steps)
+            whole = found if isinstance(found, dict) else {-1: found}
+            reports[job["job"]] = [line for model in whole.values() for line in m.report_of(model)]
+            made |= {_key(job["job"], cls): model for cls, model in whole.items()}
+        sizes = {key: model.n_parameters for key, model in made.items()}
+        counts = {key: _rows_behind(key, class_rows) for key in made}
+        models = {} if request.keep else {key: m.encoded(model) for key, model in made.items()}
+        if request.keep:
+            made |= _components(made, request.n_classes)
+        return m.BranchDone({}, class_rows, counts, sizes, seconds, reports, models), made
+
+    def _step(
+        self,
+        job: Mapping[str, Any],
+        number: int,
+        table: Table,
+        shares: sparse.csr_matrix,
+        begin: Callable[[str, Table, sparse.csr_matrix], Branch],
+    ) -> None:
+        name = job["job"]
+        if number == 0:
+            steps = begin(name, table, shares)
+            self._open[name] = _Open(steps, 1, next(steps))
+            return
+        found = self._open.get(name)
+        if found is None or found.number != number:
+            raise FedcircuitsError(f"client {self._client!r} is not at step {number} of {name!r}")
+        found.evidence = found.steps.send(shares)
+        found.number += 1
+
+
+def _last(steps: Branch) -> Made:
+    """The outcome of steps that are told to end."""
+    try:
+        steps.send(None)
+    except StopIteration as stopped:
+        made: Made = stopped.value
+        return made
+    raise FedcircuitsError("a branch went on after its end")
+
+
+def _key(job: str, cls: int) -> str:
+    return job if cls < 0 else f"{job}|{cls}"
+
+
+def _rows_behind(key: str, class_rows: FloatArray) -> float:
+    cls = key.partition("|")[2]
+    return float(class_rows[int(cls)] if cls else class_rows.sum())
+
+
+def _components(models: Mapping[str, Density], n_classes: int) -> dict[str, Density]:
+    """A model for each root state of those that have all classes in one."""
+    every = np.arange(n_classes)
+    return {
+        component_key(key, int(k)): component(model, every, int(k))
+        for key, model in models.items()
+        if "|" not in key and isinstance(model, Circuit)
+        for k in every
+    }

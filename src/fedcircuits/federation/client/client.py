@@ -1,0 +1,388 @@
+"""A client: one table, its learner, and an answer to every message. Rows never leave it.
+
+`handle(verb, payload) -> payload` is all an engine needs to know.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from threadpoolctl import threadpool_limits
+
+from fedcircuits.arrays import Arrays, BoolArray, IntArray
+from fedcircuits.density import Density, Learner
+from fedcircuits.errors import ClientError, FedcircuitsError
+from fedcircuits.federation.client.aligned_rows import AlignedRows
+from fedcircuits.federation.client.answer import Answering
+from fedcircuits.federation.client.branches import Branch, Branches, branch_of
+from fedcircuits.federation.client.calibration import fit_calibration, label_log_joint, log_loss
+from fedcircuits.federation.client.classifiers import KEY, train_classifier
+from fedcircuits.federation.client.clustering import cluster_rows, drawn_classes, unnamed
+from fedcircuits.federation.client.describe import describe
+from fedcircuits.federation.client.federated_kmeans import own_centres, sums_around
+from fedcircuits.federation.client.jobs import CLASS, Models, fit_job, for_job, label_counts, labels
+from fedcircuits.federation.client.roots import RootGroups
+from fedcircuits.federation.client.rounds import Rounds, Sessions, rounds_of
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.ids import check_distinct, digests, fingerprint
+from fedcircuits.federation.wire.masking import masked
+from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
+from fedcircuits.federation.wire.randomised_response import randomise
+from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.schema import Schema, Table
+
+MakeLearner = Callable[[str | None], Learner]
+VERBS: dict[str, type[m.Message]] = {
+    "describe": m.Describe, "agree": m.Agree, "digests": m.AskDigests, "align": m.Align,
+    "tell_label": m.AskLabel, "take_label": m.Label, "cluster": m.Cluster, "assign": m.Assign,
+    "start": m.AskStart, "centres": m.AskCentres, "table_of": m.AskTable, "fit": m.Fit,
+    "ask": m.Ask, "name_rows": m.NameRows, "branch": m.Branch, "use_rows": m.UseRows,
+    "judge": m.Judge, "calibrate": m.Calibrate,
+    "query": m.Query, "fit_classifier": m.FitClassifier, "round": m.Round,
+    "roots": m.AskRoots,
+}  # fmt: skip
+# Requests that take long or draw numbers: their replies are kept, for as long as nothing changes.
+COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres", "round", "branch", "roots")
+CHANGING = ("agree", "align", "take_label", "cluster", "assign", "centres", "use_rows")
+
+
+class Client:
+    """One member of a federation.
+
+    Args:
+        name: the same everywhere.
+        frame: its rows.
+        make_learner: the learner for a job, given the label's name or None.
+        id: column that only aligns rows; never a variable.
+        kinds: kinds of columns, where a guess would be wrong.
+        missing_values: spellings of a missing value besides those pandas knows.
+        id_secret: mixed into digests of ids; the clients know it and the server does not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        frame: pd.DataFrame,
+        make_learner: MakeLearner,
+        *,
+        id: str | None = None,
+        kinds: dict[str, Any] | None = None,
+        missing_values: tuple[object, ...] = (),
+        id_secret: str = "",
+    ) -> None:
+        self.name = name
+        if id is not None and id not in frame.columns:
+            # Going on would make a variable of the ids that the misspelt name meant to set aside.
+            shown = ", ".join(map(repr, frame.columns[:8]))
+            raise ClientError(name, f"has no id column {id!r}; its columns are {shown}")
+        self._ids = None if id is None else frame[id]
+        self._frame = frame if self._ids is None else frame.drop(columns=id)
+        self._secret = id_secret
+        self._answering = Answering(name, self._ids, id_secret)
+        self._make_learner = make_learner
+        self._kinds = {k: v for k, v in (kinds or {}).items() if k in self._frame.columns}
+        self._missing_values = missing_values
+        self._label: str | None = None
+        self._seed = 0
+        self._table: Table | None = None
+        self._aligned = AlignedRows(name)
+        self._groups: dict[str, IntArray] = {}  # cluster or latent class of every row, by job
+        self._use: BoolArray | None = None  # rows to fit on, None for all
+        self._models: dict[str, Density] = {}
+        self._reports: list[Any] = []  # of the fits of the job under way
+        self._roots_of = RootGroups(self._models)
+        self._sessions = Sessions(name)
+        self._branches = Branches(name)
+        self._told: dict[str, str] = {}  # the last request of every kind that changes me
+        self._done: dict[str, tuple[str, bytes]] = {}  # last reply of every costly kind
+
+    def handle(self, verb: str, payload: bytes) -> bytes:
+        """Answer one message; an error of ours travels as a message, not as an exception."""
+        try:
+            if verb not in VERBS:
+                raise FedcircuitsError(f"no request {verb!r}")
+            request = VERBS[verb].from_bytes(payload)
+            place, told = f"{verb} {getattr(request, 'job', '')}", fingerprint(payload)
+            others = sorted(item for item in self._told.items() if item[0] != place)
+            key = fingerprint(told.encode(), repr(others).encode())
+            if verb in COSTLY and place in self._done and self._done[place][0] == key:
+                return self._done[place][1]  # the same request again: not a second time
+            with threadpool_limits(1) if verb in COSTLY else nullcontext():
+                reply: m.Message = getattr(self, f"_{verb}")(request)
+            answer = reply.to_bytes()
+        except Exception as error:  # whatever a learner raises is told, and the others go on
+            return m.Failed(f"{type(error).__name__}: {error}").to_bytes()
+        if verb in COSTLY:
+            self._done[place] = (key, answer)
+        if verb in CHANGING:
+            self._told[place] = told
+        return answer
+
+    # --- handshake --------------------------------------------------------------------------------
+
+    def _describe(self, request: m.Describe) -> m.Description:
+        return describe(self._frame, self._kinds, self._missing_values, request.min_rows)
+
+    def _agree(self, request: m.Agree) -> m.Ready:
+        schema = Schema.from_json(request.schema)
+        mine = schema.select([n for n in schema.names if n in self._frame.columns])
+        self._label, self._seed = request.label, request.seed
+        table = mine.encode(self._frame, missing_values=self._missing_values, missing_as_state=True)
+        self._table = replace(table, agreed=True)
+        return m.Ready(len(table), label_counts(self._have(), self._label))
+
+    # --- alignment --------------------------------------------------------------------------------
+
+    def _digests(self, request: m.AskDigests) -> m.Digests:
+        if self._ids is None:
+            raise FedcircuitsError(f"client {self.name!r} has no id column to align by")
+        check_distinct(self._ids, self.name)
+        return m.Digests(digests(self._ids, request.salt, self._secret, self.name))
+
+    def _align(self, request: m.Align) -> m.Ready:
+        self._aligned.set(request.rows)
+        return m.Ready(len(self._have()), [])
+
+    def _name_rows(self, request: m.NameRows) -> m.Ready:
+        self._aligned.name(request.name, request.choice)
+        return m.Ready(len(self._have()), [])
+
+    def _tell_label(self, request: m.AskLabel) -> m.Label:
+        del request
+        codes, known = labels(self._have(), self._label, self.name)
+        variable = self._have().schema[self._label or ""]
+        n_codes = len(variable.categories)
+        told = np.where(known, codes, n_codes)[self._aligned.rows]
+        return m.Label(pack_codes(told, n_codes + 1), list(variable.categories), variable.kind)
+
+    def _take_label(self, request: m.Label) -> m.Ready:
+        """Add the shared label to my table: known for aligned rows, missing for the others."""
+        assert self._label is not None
+        self._table = self._aligned.with_label(self._have(), self._label, request)
+        return m.Ready(len(self._table), label_counts(self._have(), self._label))
+
+    # --- agreement --------------------------------------------------------------------------------
+
+    def _codes_of_label(self) -> IntArray:
+        """(n,) label code of every row, 0 where there is no label."""
+        table = self._have()
+        if self._label is None or self._label not in table.schema:
+            return np.zeros(len(table), dtype=np.int64)
+        at = table.schema.position(self._label)
+        return np.where(table.observed[:, at], table.values[:, at], 0).astype(np.int64)
+
+    def _cluster(self, request: m.Cluster) -> m.Clustered:
+        table = self._have()
+        columns = [c for c in request.columns if c in table.schema and c != self._label]
+        strata = self._strata(request.within_label)
+        rng = named_rng(self._seed, self.name, request.job)
+        with threadpool_limits(1):
+            index, stratum_of = cluster_rows(
+                table.columns(columns) if columns else table, strata, request.n_clusters, rng
+            )
+        self._groups[request.job] = index
+        rows = np.bincount(index, minlength=stratum_of.size).astype(np.int32)
+        told = index[self._aligned.rows] if request.tell_rows else index[:0]
+        if request.epsilon > 0:
+            if not self._secret:
+                raise FedcircuitsError(
+                    "randomised response needs noise that the server cannot predict: pass "
+                    "id_secret=, which the clients know and the server does not"
+                )
+            noise = named_rng(self._seed, self.name, "randomised response", self._secret)
+            told = randomise(told, stratum_of.size, request.epsilon, noise)
+        return m.Clustered(rows, unnamed(stratum_of), pack_codes(told, stratum_of.size))
+
+    def _assign(self, request: m.Assign) -> m.Ready:
+        """Latent classes: told for aligned rows, mapped through r(l | k) for the others."""
+        classes = np.full(len(self._have()), -1, dtype=np.int64)
+        source = self._groups.get(request.job.rsplit("/", 1)[0])
+        if source is not None and request.table.size:
+            rng = named_rng(self._seed, self.name, request.job)
+            classes = drawn_classes(request.table, source, rng)
+        rows = self._aligned.chosen(request.choice)
+        classes[rows] = unpack_codes(request.classes, rows.size, request.table.shape[1])
+        self._groups[request.job] = classes
+        counts = np.bincount(classes[classes >= 0], minlength=request.table.shape[1])
+        return m.Ready(len(classes), [float(c) for c in counts])
+
+    def _start(self, request: m.AskStart) -> m.Start:
+        """Centres of my own clusters: means of at least min_rows rows each."""
+        table = self._have().columns([c for c in request.columns if c != self._label])
+        rng = named_rng(self._seed, self.name, "start")
+        return own_centres(table, self._strata(request.within_label), request, rng)
+
+    def _strata(self, within_label: bool) -> IntArray:
+        """(n,) the label of every row where clusters are to be within it."""
+        return self._codes_of_label() if within_label else np.zeros(len(self._have()), dtype=int)
+
+    def _centres(self, request: m.AskCentres) -> m.CentreSums:
+        """One round of federated k-means on the shared columns."""
+        table = self._have().columns([c for c in request.columns if c != self._label])
+        counted = np.ones(len(table), dtype=bool)
+        counted[self._aligned.chosen(request.elsewhere)] = False
+        strata = self._strata(request.within_label)
+        self._groups[request.job], told = sums_around(table, strata, request, counted)
+        return told
+
+    def _table_of(self, request: m.AskTable) -> m.JointTable:
+        """How often my private clusters meet the anchors."""
+        a, k = self._groups[request.anchor], self._groups[request.job]
+        counts = np.zeros((request.n_anchors, request.n_clusters))
+        np.add.at(counts, (a, k), 1.0)
+        return m.JointTable(counts)
+
+    # --- training ---------------------------------------------------------------------------------
+
+    def _fit(self, request: m.Fit) -> m.Fitted:
+        start = time.process_time()
+        rows: dict[str, float] = {}
+        parameters: dict[str, int] = {}
+        models: Arrays = {}
+        reports: dict[str, list[Any]] = {}
+        with threadpool_limits(1):
+            for job in request.jobs:
+                self._reports = reports[job["job"]] = []
+                for key, (model, count) in self._fit_job(job).items():
+                    rows[key], parameters[key] = count, model.n_parameters
+                    self._models[key] = model
+                    if not request.keep:
+                        models[key] = m.encoded(model)
+        seconds = np.array([time.process_time() - start])
+        return m.Fitted(rows, parameters, seconds, reports, models)
+
+    def _fit_job(self, job: dict[str, Any]) -> Models:
+        """The models of one job: one, or one for each class (see `fitting`)."""
+        table = self._have()
+        groups = self._groups
+        if self._use is not None:
+            table = table.rows(self._use)
+            groups = {name: group[self._use] for name, group in groups.items()}
+        label = self._label if self._label in table.schema else None
+        rng = named_rng(self._seed, self.name, job["job"])
+        tells = getattr(self._make_learner(CLASS), "label", None) == CLASS
+        learn = partial(self._learn, mixed=bool(job.get("mixed")))
+        return fit_job(job, table, label, groups, learn, rng, tells_classes=tells)
+
+    def _round(self, request: m.Round) -> m.RoundDone:
+        """One round of learning by sums: all clients take the same step."""
+        table = self._have().columns(request.columns)
+
+        def begin() -> Rounds:
+            label = self._label if self._label in request.columns else None
+            rng = named_rng(self._seed, "rounds", request.job)  # no name of mine: all draw alike
+            return rounds_of(self._make_learner(label), table, rng, self.name)
+
+        with threadpool_limits(1):
+            told, model = self._sessions.answer(request, begin, len(table))
+        if request.masked_with and told.sums:
+            # All that is asked: no two different answers under one mask.
+            place = fingerprint(replace(request, send=False).to_bytes())
+            terms = masked(told.sums, self.name, request.masked_with, self._secret, place)
+            told = replace(told, sums=terms)
+        if model is not None:
+            self._models[request.job] = model
+        return told
+
+    def _use_rows(self, request: m.UseRows) -> m.Ready:
+        """Leave rows out of the fits that follow: validation rows, or a trial on few rows."""
+        self._use = None
+        if request.share < 1 or request.choice.size:
+            rng = named_rng(self._seed, self.name, "use rows")
+            use = rng.random(len(self._have())) < request.share
+            use[self._aligned.rows] = False
+            use[self._aligned.chosen(request.choice)] = True
+            self._use = use
+        return m.Ready(len(self._have()), [])
+
+    def _branch(self, request: m.Branch) -> m.BranchDone:
+        """One step of federated EM: shares of rows in, evidence or models out."""
+
+        def begin(job: str, table: Table, shares: Any) -> Branch:
+            label = self._label if self._label in table.schema else None
+            rng = named_rng(self._seed, self.name, job)
+            return branch_of(
+                self._make_learner, label, table, shares, rng, tell_label=request.tell_label
+            )
+
+        mapped = self._groups.get("K/L", np.full(len(self._have()), -1, dtype=np.int64))
+        with threadpool_limits(1):
+            told, made = self._branches.answer(request, self._have(), self._aligned, mapped, begin)
+        self._models |= made
+        return told
+
+    def _judge(self, request: m.Judge) -> m.Judged:
+        """How well the label is told; the label stays here."""
+        codes, known = self._labels_of(request.rows)
+        return m.Judged(log_loss(request.log_joint[known], codes[known]), int(known.sum()))
+
+    def _calibrate(self, request: m.Calibrate) -> m.Calibrated:
+        """Weights of the evidence, fitted where the label is."""
+        codes, known = self._labels_of(request.rows)
+        found = fit_calibration(request.log_probs[known], codes[known], request.log_prior)
+        if found is None:
+            return m.Calibrated(np.zeros(0), np.zeros(0), 0.0)
+        return m.Calibrated(found.weights, found.bias, found.gain)
+
+    def _labels_of(self, name: str) -> tuple[IntArray, BoolArray]:
+        """Label codes of named rows, and whether they are known."""
+        rows = self._aligned.named(name)
+        codes, known = labels(self._have(), self._label, self.name)
+        return codes[rows], known[rows]
+
+    def _learn(
+        self, table: Table, label: str | None, rng: np.random.Generator, mixed: bool
+    ) -> Density:
+        made = for_job(self._make_learner(label), table, label, mixed).fit(table, rng)
+        self._reports += m.report_of(made)
+        return made
+
+    # --- queries on models that stay --------------------------------------------------------------
+
+    def _ask(self, request: m.Ask) -> m.Answer:
+        """Log-likelihoods of aligned rows, for weights and validation during training."""
+        model = self._models[request.model]
+        named = self._aligned.named(request.rows)
+        if named.size != request.n_rows:
+            raise FedcircuitsError(
+                f"client {self.name!r} holds {named.size} of the {request.n_rows} rows asked for"
+            )
+        rows = self._have().columns(list(model.schema.names)).rows(named)
+        table = replace(rows, schema=model.schema)
+        if request.what == "log_prob":
+            return m.Answer(model.log_prob_table(table))
+        if request.what == "label":
+            return m.Answer(label_log_joint(model, table, self._label))
+        if request.what == "roots":
+            return m.Answer(self._roots_of.log_probs(request.model, table))
+        raise FedcircuitsError(f"no question {request.what!r}")
+
+    def _roots(self, request: m.AskRoots) -> m.Roots:
+        """Groups of root states, for a table over those of all clients."""
+        return self._roots_of.split(
+            request, self._have(), lambda key: named_rng(self._seed, self.name, "roots", key)
+        )
+
+    def _query(self, request: m.Query) -> m.Answers:
+        """Questions to models that stayed here, by id or with cells sent along."""
+        return self._answering.answer(request, self._models, self._have())
+
+    def _fit_classifier(self, request: m.FitClassifier) -> m.ClassifierFitted:
+        assert self._label is not None
+        learner, table = self._make_learner(self._label), self._have().columns(request.columns)
+        rng = named_rng(self._seed, self.name, KEY)
+        made, told = train_classifier(learner, table, self._label, rng, request.keep)
+        self._answering.classifiers[KEY] = made
+        return told
+
+    def _have(self) -> Table:
+        if self._table is None:
+            raise FedcircuitsError(f"client {self.name!r} was not told the agreed schema yet")
+        return self._table

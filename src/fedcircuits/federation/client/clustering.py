@@ -1,0 +1,121 @@
+"""Clustering a client's own rows: what the latent classes of the agreement rules start from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.schema import Table
+
+MOST_ONE_HOT = 30  # categories beyond these share one indicator
+ROWS_FOR_KMEANS = 20_000
+
+
+def features(table: Table) -> FloatArray:
+    """(n, F) numbers in [0, 1] that k-means can compare, the same at every holder of the columns.
+
+    A number becomes the position of its state on the agreed grid, so that heavy tails do not
+    decide; a category becomes indicators; a missing cell lies in the middle.
+    """
+    blocks = []
+    for at, variable in enumerate(table.schema):
+        seen = table.observed[:, at]
+        if variable.is_coded:
+            width = min(variable.n_codes, MOST_ONE_HOT)
+            codes = np.minimum(table.values[:, at].astype(np.int64), width - 1)
+            block = np.eye(width)[codes] / np.sqrt(2.0)
+            block[~seen] = 1.0 / (width * np.sqrt(2.0))
+        elif variable.grid is None:
+            low, high = variable.domain or (0.0, 1.0)
+            block = np.clip((table.values[:, [at]] - low) / ((high - low) or 1.0), 0.0, 1.0)
+            block[~seen] = 0.5
+        else:
+            states = variable.grid.encode(table.values[:, at])[:, None]
+            block = np.maximum(states, 0) / max(variable.grid.n_states - 1, 1)
+            block[~seen] = 0.5
+        blocks.append(block)
+    return np.concatenate(blocks, axis=1)
+
+
+def clusters_per_stratum(rows: FloatArray, n_clusters: int) -> IntArray:
+    """How many clusters each stratum gets: in proportion to the square root of its rows.
+
+    Even shares would starve the minority class; shares by rows would split only the majority.
+    """
+    root = np.sqrt(rows)
+    return np.where(rows > 0, np.maximum(1, np.round(n_clusters * root / root.sum())), 0).astype(
+        np.int64
+    )
+
+
+def cluster_rows(
+    table: Table, strata: IntArray, n_clusters: int, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Cluster of every row (n,), and the stratum of every cluster (K,).
+
+    Args:
+        table: the columns to cluster on.
+        strata: (n,) rows of different strata are never in one cluster (label classes, say).
+        n_clusters: K in all, shared out over the strata.
+        rng: source of the starts.
+    """
+    from sklearn.cluster import KMeans  # here: it takes a second to import
+
+    X = features(table)
+    counts = np.bincount(strata).astype(float)
+    index = np.zeros(len(table), dtype=np.int64)
+    stratum_of: list[int] = []
+    for stratum, k in enumerate(clusters_per_stratum(counts, n_clusters)):
+        rows = np.flatnonzero(strata == stratum)
+        if rows.size == 0:
+            continue
+        k = int(min(k, np.unique(X[rows[:1000]], axis=0).shape[0]))
+        some = rows if rows.size <= ROWS_FOR_KMEANS else rng.choice(rows, ROWS_FOR_KMEANS, False)
+        found = KMeans(k, n_init=2, random_state=int(rng.integers(2**31))).fit(X[some])
+        index[rows] = len(stratum_of) + found.predict(X[rows])
+        stratum_of += [stratum] * k
+    return index, np.array(stratum_of, dtype=np.int64)
+
+
+def unnamed(strata: IntArray) -> IntArray:
+    """Strata numbered by size of code only: which clusters belong together, not to which label."""
+    numbers = np.unique(strata, return_inverse=True)[1]
+    return numbers.astype(np.uint8 if numbers.max(initial=0) < 256 else np.int32)
+
+
+def drawn_classes(table: FloatArray, clusters: IntArray, rng: np.random.Generator) -> IntArray:
+    """(n,) a latent class of each row drawn from r(l | k) of its cluster.
+
+    The likeliest class would do where clusters tell classes apart; where they do not, it would give
+    all rows of a cluster to one class and starve the rest.
+
+    Args:
+        table: (K, R) r(l | k).
+        clusters: (n,) k of each row.
+        rng: source of the draws.
+    """
+    upto = np.cumsum(table, axis=1, dtype=float)[clusters]  # (n, R)
+    at = rng.random(len(clusters))[:, None] * upto[:, -1:]
+    return np.asarray((at >= upto).sum(axis=1).clip(max=table.shape[1] - 1), dtype=np.int64)
+
+
+def nearest_centres(
+    X: FloatArray, strata: IntArray, centres: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """Nearest centre (n,) of each row among those of its stratum, and the squared distance (n,).
+
+    Args:
+        X: (n, F).
+        strata: (n,).
+        centres: (K, 1 + F), the first column saying the stratum.
+    """
+    index, distance = np.zeros(len(X), dtype=np.int64), np.zeros(len(X))
+    for stratum in np.unique(strata):
+        rows = np.flatnonzero(strata == stratum)
+        own = np.flatnonzero(centres[:, 0] == stratum)
+        own = own if own.size else np.arange(len(centres))
+        C = centres[own, 1:]
+        squared = (X[rows] ** 2).sum(axis=1)[:, None] - 2 * X[rows] @ C.T + (C**2).sum(axis=1)
+        index[rows] = own[squared.argmin(axis=1)]
+        distance[rows] = np.maximum(squared.min(axis=1), 0.0)
+    return index, distance

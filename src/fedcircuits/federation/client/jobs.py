@@ -1,0 +1,178 @@
+"""What one job means at a client: which rows, which columns, and one model or one for each class.
+
+    whole        p_c(x) on all rows, or on one part of a grouping of them
+    per label    p_c(x | y) for every class of the label
+    per class    p_c(x | l) for every class l of a grouping that was agreed on
+
+Where the learner knows about labels (the tilted circuit), the last two fit one joint model of rows
+and class and condition it: what the classes have in common is learned once, from all rows. Other
+learners fit the classes of a grouping one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.arrays import BoolArray, IntArray
+from fedcircuits.circuits import build
+from fedcircuits.density import Density, Learner
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.schema import Schema, Table, Variable
+
+CLASS = "class\x1fagreed"  # no column of a user is called so
+Learn = Callable[[Table, str | None, np.random.Generator], Density]
+Models = dict[str, tuple[Density, float]]
+
+
+def labels(table: Table, label: str | None, client: str) -> tuple[IntArray, BoolArray]:
+    """(n,) label codes, and whether they are known; an error where the client lacks the label."""
+    if label is None or label not in table.schema:
+        raise FedcircuitsError(f"client {client!r} does not hold the label")
+    at = table.schema.position(label)
+    return table.values[:, at].astype(np.int64), table.observed[:, at]
+
+
+def label_counts(table: Table, label: str | None) -> list[float]:
+    """Rows of each class; nothing where the client does not hold the label."""
+    if label is None or label not in table.schema:
+        return []
+    at = table.schema.position(label)
+    codes = table.values[table.observed[:, at], at].astype(np.int64)
+    n = table.schema.variables[at].n_codes
+    return [float(c) for c in np.bincount(codes, minlength=n)]
+
+
+def fit_job(
+    job: Mapping[str, Any],
+    table: Table,
+    label: str | None,
+    groups: Mapping[str, IntArray],
+    learn: Learn,
+    rng: np.random.Generator,
+    *,
+    tells_classes: bool = True,
+) -> Models:
+    """The models of one job and the rows behind each, by key ("job" or "job|class").
+
+    Args:
+        job: as in the message `Fit`.
+        table: all rows of the client.
+        label: its name, if the client holds it.
+        groups: class of every row (-1 for none), by name.
+        learn: table, label and generator to density.
+        rng: of this job.
+        tells_classes: whether the learner tells classes apart, so that one fit serves all.
+    """
+    columns = list(job["columns"])
+    if job.get("classes") is not None:
+        part, codes = table.columns(columns), groups[job["classes"]]
+        if columns == [label]:
+            return _shares_by_class(job["job"], part, codes)
+        if not tells_classes:
+            return _one_by_one(job["job"], part, codes, learn, rng)
+        return _per_class(job["job"], _with_class(part, codes), CLASS, learn, rng)
+    part = table.columns(columns)
+    if job["group"] is not None:
+        part = part.rows(np.flatnonzero(groups[job["group"]] == int(job["value"])))
+    known = label if label in part.schema else None
+    if known is not None and job["per_label"]:
+        return _per_class(job["job"], part, known, learn, rng)
+    n_rows = float(len(part) if part.weights is None else part.weights.sum())
+    if n_rows <= 0:
+        return {}
+    if columns == [known]:
+        return {job["job"]: (_shares(part), n_rows)}
+    return {job["job"]: (learn(part, known, rng), n_rows)}
+
+
+def _with_class(table: Table, codes: IntArray) -> Table:
+    """The rows whose class is known, with the class as a column."""
+    known = np.flatnonzero(codes >= 0)
+    n_classes = int(codes.max(initial=0)) + 1
+    variable = Variable(
+        CLASS, "categorical", tuple(map(str, range(n_classes))), closed=True, declared=True
+    )
+    rows = table.rows(known)
+    return replace(
+        rows,
+        schema=Schema((*rows.schema.variables, variable)),
+        values=np.column_stack([rows.values, codes[known].astype(float)]),
+        observed=np.column_stack([rows.observed, np.ones(known.size, dtype=bool)]),
+    )
+
+
+def for_job(learner: Learner, table: Table, label: str | None, mixed: bool) -> Learner:
+    """The learner as a job wants it, where the learner has a mind about that.
+
+    Args:
+        learner: of the client.
+        table: the rows of the job.
+        label: of the fit; the agreed classes take its place where there are some.
+        mixed: whether the model will be averaged with those of clients that hold other rows.
+    """
+    made: Any = learner
+    if label == CLASS and hasattr(made, "for_classes"):
+        made = made.for_classes(len(table), table.schema[CLASS].n_codes)
+    if mixed and hasattr(made, "for_mixing"):
+        made = made.for_mixing()
+    found: Learner = made
+    return found
+
+
+def _one_by_one(
+    name: str, table: Table, codes: IntArray, learn: Learn, rng: np.random.Generator
+) -> Models:
+    """One model for each class, from its own rows alone."""
+    answer: Models = {}
+    for code in np.unique(codes[codes >= 0]):
+        mine = table.rows(codes == code)
+        n_rows = float(len(mine) if mine.weights is None else mine.weights.sum())
+        answer[f"{name}|{code}"] = (learn(mine, None, rng), n_rows)
+    return answer
+
+
+def _per_class(
+    name: str, table: Table, label: str, learn: Learn, rng: np.random.Generator
+) -> Models:
+    """One model for each class that has rows, from one joint model of all of them."""
+    at = table.schema.position(label)
+    table = table.rows(table.observed[:, at])
+    if len(table) == 0:
+        return {}
+    codes = table.values[:, at].astype(np.int64)
+    counts = np.bincount(codes, table.weights, minlength=table.schema.variables[at].n_codes)
+    others = [n for n in table.schema.names if n != label]
+    if (counts > 0).sum() == 1:  # one class: there is nothing to condition on
+        only = learn(table.columns(others), None, rng)
+        return {f"{name}|{codes[0]}": (only, float(counts.sum()))}
+    joint = learn(table, label, rng)
+    answer: Models = {}
+    at = joint.schema.position(label)
+    for y in np.flatnonzero(counts):
+        evidence = Table.empty(joint.schema, 1)
+        evidence.values[0, at], evidence.observed[0, at] = y, True
+        answer[f"{name}|{y}"] = (joint.restrict(tuple(others), evidence), float(counts[y]))
+    return answer
+
+
+def _shares_by_class(name: str, table: Table, codes: IntArray) -> Models:
+    """The label alone, for each class."""
+    answer: Models = {}
+    for code in np.unique(codes[codes >= 0]):
+        mine = table.rows(codes == code)
+        answer[f"{name}|{code}"] = (_shares(mine), float(len(mine)))
+    return answer
+
+
+def _shares(table: Table) -> Density:
+    """The label alone: its shares, as they are."""
+    variable = table.schema.variables[0]
+    codes = table.values[table.observed[:, 0], 0].astype(np.int64)
+    weights = None if table.weights is None else table.weights[table.observed[:, 0]]
+    counts = np.bincount(codes, weights, minlength=variable.n_codes).astype(float)
+    shares = counts / counts.sum() if counts.sum() > 0 else np.full(counts.size, 1 / counts.size)
+    return build.circuit(table.schema, build.categorical(variable.name, shares))

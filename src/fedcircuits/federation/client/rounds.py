@@ -1,0 +1,143 @@
+"""Learning in rounds of sums: every client adds up what its rows say, all update alike.
+
+A learner that can do this is a generator (`LearnsInRounds`). The server adds what clients send and
+sends the sum back; it needs to know nothing of the learner, and a sum is all it has to see. After
+the last round every client holds the same model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from fedcircuits.arrays import Arrays
+from fedcircuits.density import Density
+from fedcircuits.errors import ClientError, FedcircuitsError
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.masking import add_masked
+from fedcircuits.schema import Table
+
+Rounds = Generator[Arrays, Arrays, Density]
+
+
+@runtime_checkable
+class LearnsInRounds(Protocol):
+    """A learner whose model of all rows follows from sums over rows."""
+
+    def in_rounds(self, table: Table, rng: np.random.Generator) -> Rounds:
+        """Yields arrays to be summed over all clients, is sent the sums, returns the model.
+
+        Args:
+            table: own rows; schema and grids are agreed.
+            rng: in the same state at every client.
+        """
+        ...
+
+
+def learn_alone(learner: LearnsInRounds, table: Table, rng: np.random.Generator) -> Density:
+    """Centralised training under the schedule of the rounds: the sums are one's own."""
+    session = Session(learner.in_rounds(table, rng))
+    told = session.begin()
+    while session.model is None:
+        told = session.go_on(told)
+    return session.model
+
+
+class Session:
+    """One client's part in a series of rounds.
+
+    Attributes:
+        number: of the round that is answered next.
+        model: None until the last round.
+    """
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self.number = 0
+        self.model: Density | None = None
+
+    def begin(self) -> Arrays:
+        """What this client's rows add to the first sum."""
+        self.number = 1
+        return next(self._rounds)
+
+    def go_on(self, sums: Arrays) -> Arrays:
+        """What they add to the next; nothing where the model is made."""
+        try:
+            told = self._rounds.send(sums)
+        except StopIteration as stopped:
+            self.model = stopped.value
+            return {}
+        self.number += 1
+        return told
+
+
+class Sessions:
+    """A client's series of rounds under way, by job."""
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self._open: dict[str, Session] = {}
+
+    def answer(
+        self, request: m.Round, begin: Callable[[], Rounds], n_rows: int
+    ) -> tuple[m.RoundDone, Density | None]:
+        """The reply to one round, and the model where it is made.
+
+        Args:
+            request: the round.
+            begin: makes the rounds of the client's learner, for the first one.
+            n_rows: of the client.
+        """
+        start = time.process_time()
+        if request.number == 0:
+            self._open[request.job] = Session(begin())
+        session = self._open.get(request.job)
+        if session is None or session.number != request.number:
+            raise FedcircuitsError(f"client {self._client!r} is not at round {request.number}")
+        told = session.begin() if request.number == 0 else session.go_on(request.sums)
+        nothing, model = np.zeros(0, dtype=np.uint8), session.model
+        seconds = np.array([time.process_time() - start])
+        if model is None:
+            return m.RoundDone(False, 0.0, 0, seconds, [], told, nothing), None
+        del self._open[request.job]
+        sent = m.encoded(model) if request.send else nothing
+        size, reports = model.n_parameters, m.report_of(model)
+        return m.RoundDone(True, float(n_rows), size, seconds, reports, {}, sent), model
+
+
+def add_up(told: Mapping[str, Arrays], *, masked: bool = False) -> Arrays:
+    """Sums over clients, in the order of their names; all must send the same arrays.
+
+    Args:
+        told: by client.
+        masked: whether they are masked terms (`masking.py`).
+    """
+    names = sorted(told)
+    shapes = [{key: array.shape for key, array in told[name].items()} for name in names]
+    for name, found in zip(names, shapes, strict=True):
+        if found != shapes[0]:
+            raise ClientError(
+                name,
+                f"its sums do not fit those of {names[0]!r}: all clients need the same learner "
+                "with the same options",
+            )
+    if masked:
+        return add_masked([told[name] for name in names])
+    total = {key: array.astype(float) for key, array in told[names[0]].items()}
+    for name in names[1:]:
+        total = {key: total[key] + told[name][key] for key in total}
+    return total
+
+
+def rounds_of(learner: object, table: Table, rng: np.random.Generator, client: str) -> Rounds:
+    """The rounds of a client's learner."""
+    if not isinstance(learner, LearnsInRounds):
+        raise FedcircuitsError(
+            f"client {client!r}: a learner of type {type(learner).__name__} cannot learn in rounds "
+            "of sums; hclt and mixture can"
+        )
+    return learner.in_rounds(table, rng)

@@ -1,0 +1,308 @@
+"""`FederatedCircuit`: the result, itself a Density (Definition 4: a graph, psi and omega)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.arrays import FloatArray
+from fedcircuits.circuits import Circuit, Composite
+from fedcircuits.circuits.passes import sum_product, up
+from fedcircuits.circuits.queries.restrict import fold_evidence
+from fedcircuits.density import Density
+from fedcircuits.encoding import Record
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.agreement.base import Rule
+from fedcircuits.federation.model import operations
+from fedcircuits.federation.model.placement import SERVER, Placed, placement
+from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.fitted_parts import Ingredients, Reports, class_log_probs
+from fedcircuits.federation.server.server import Setting
+from fedcircuits.federation.wire.ledger import Ledger
+from fedcircuits.schema import Data, Schema, Table, read
+from fedcircuits.schema.table import Unknown
+
+
+class Run(Protocol):
+    """What can still be done with the run that made a federation."""
+
+    def join(self, fed: FederatedCircuit, name: str, data: Any, learner: Any) -> FederatedCircuit:
+        """Let a client join."""
+        ...
+
+    def retrain(self, clients: list[str]) -> FederatedCircuit:
+        """Train again with some of the clients."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the clients."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FederatedCircuit(Composite):
+    """One density over the variables of all clients.
+
+    Attributes:
+        owners: psi of the leaves, the client each part came from ("server" for indicators of the
+            label).
+        setting: horizontal, vertical or hybrid.
+        rule: the agreement rule.
+        ingredients: what was fitted, for gluing again.
+        ledger: every byte that crossed the network.
+        dropped: clients that fell out, and why.
+        n_rows: rows of each client.
+        id: the column that aligns rows; ignored in the rows of a query where models are gathered.
+        run: the run behind it; None where it was loaded from a file.
+    """
+
+    owners: tuple[str, ...] = ()
+    setting: Setting = "horizontal"
+    rule: Rule | None = None
+    ingredients: Ingredients | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    dropped: dict[str, str] = field(default_factory=dict)
+    n_rows: dict[str, int] = field(default_factory=dict)
+    id: str | None = None
+    run: Run | None = None
+
+    @classmethod
+    def glue(cls, rule: Rule, ingredients: Ingredients, **facts: Any) -> Self:
+        """Glue ingredients by a rule; facts are the other attributes."""
+        network, root = rule.glue(ingredients)
+        return cls._assembled(network, root, rule=rule, ingredients=ingredients, **facts)
+
+    @classmethod
+    def _assembled(
+        cls, network: Network, root: int, ingredients: Ingredients, **facts: Any
+    ) -> Self:
+        alive = network.graph.reached(root)
+        kept = np.flatnonzero(alive[: len(network.parts)])
+        new = np.full(alive.size, -1, dtype=np.int64)
+        new[kept] = np.arange(kept.size)
+        parts = tuple(network.parts[i] for i in kept)
+        names = {n for part in parts for n in part.schema.names}
+        schema = Schema(tuple(v for v in ingredients.schema if v.name in names))
+        return cls(
+            schema,
+            parts,
+            network.graph.structure(alive, new, kept.size),
+            None,
+            owners=tuple(network.owners[i] for i in kept),
+            ingredients=ingredients,
+            **facts,
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        """What a federation made from this one has in common with it."""
+        names = ("setting", "rule", "ledger", "dropped", "n_rows", "id", "run")
+        return {name: getattr(self, name) for name in names}
+
+    # --- Definition 4 -----------------------------------------------------------------------------
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Clients with a part in the model; where they made one model together, all of them."""
+        made = set() if self.ingredients is None else {c for c, _, _ in self.ingredients.models}
+        return tuple(sorted((set(self.owners) | made) - {SERVER}))
+
+    @property
+    def fit_reports(self) -> Reports:
+        """What the clients' learners said about their fits, by client and job."""
+        return {} if self.ingredients is None else self.ingredients.reports
+
+    @property
+    def psi(self) -> tuple[Placed, ...]:
+        """Where every node is, leaves first."""
+        return placement(self.structure, self.owners)
+
+    @property
+    def omega(self) -> tuple[operations.Operation | None, ...]:
+        """What every node does; None for a leaf, which answers for itself."""
+        kinds = [operations.MIXTURE if s else operations.PRODUCT for s in self.structure.is_sum]
+        return (None,) * len(self.parts) + tuple(kinds)
+
+    # --- hooks: where all parts are here, one merged circuit is faster ----------------------------
+
+    @cached_property
+    def _one(self) -> Density | None:
+        """The same distribution as one circuit, where all parts are here and are circuits."""
+        if all(isinstance(part, Circuit) for part in self.parts):
+            return self.merged()
+        return None
+
+    def log_prob_table(self, table: Table) -> FloatArray:
+        one = self._one
+        return super().log_prob_table(table) if one is None else one.log_prob_table(table)
+
+    def sample_table(self, table: Table, rng: np.random.Generator) -> FloatArray:
+        one = self._one
+        return super().sample_table(table, rng) if one is None else one.sample_table(table, rng)
+
+    def moment_table(self, table: Table, order: int) -> FloatArray:
+        one = self._one
+        return super().moment_table(table, order) if one is None else one.moment_table(table, order)
+
+    def variance_table(self, table: Table) -> FloatArray:
+        one = self._one
+        return super().variance_table(table) if one is None else one.variance_table(table)
+
+    def posterior_table(self, table: Table, column: int) -> FloatArray:
+        """Of the label, the calibrated posterior where one was kept; else the exact conditional."""
+        calibrated = self._calibrated(table, column)
+        if calibrated is not None:
+            return calibrated
+        one = self._one
+        if one is None:
+            return super().posterior_table(table, column)
+        return one.posterior_table(table, column)
+
+    def _calibrated(self, table: Table, column: int) -> FloatArray | None:
+        found = self.ingredients
+        if found is None or found.calibration is None or self.schema.names[column] != found.label:
+            return None
+        log_probs = class_log_probs(found, table)
+        return None if log_probs is None else np.exp(found.calibration.log_posterior(log_probs))
+
+    def _rows(self, data: Data, unknown: Unknown = "error", without: str | None = None) -> Table:
+        frame = read(data)
+        if self.id is not None and self.id in frame.columns and self.id not in self.schema:
+            frame = frame.drop(columns=self.id)
+        return super()._rows(frame, unknown, without)
+
+    def log_prob(self, rows: Data, *, unknown: Unknown = "error") -> pd.Series[float]:
+        """As of any density; the id column is none of the model's."""
+        table = self._rows(rows, unknown)
+        return pd.Series(self.log_prob_table(table), index=table.index, name="log_prob")
+
+    # --- clients come and go ----------------------------------------------------------------------
+
+    def without(self, client: str, *, rebuild_grid: bool = False) -> FederatedCircuit:
+        """The federation without one client: glued again from what the others sent.
+
+        Horizontally this is one-pass training of the others on the agreed schema and grid. In the
+        other settings the variables that only the leaver held leave the model. What the leaver told
+        of categories and grids stays, and `dropped` lists it.
+
+        Args:
+            client: who leaves.
+            rebuild_grid: train the others again, so that nothing of the leaver stays.
+        """
+        if client not in self.clients or self.rule is None or self.ingredients is None:
+            raise FederationError(
+                f"no client {client!r} in this federation; it has {', '.join(self.clients)}"
+            )
+        others = [c for c in self.clients if c != client]
+        if not others:
+            raise FederationError(f"{client!r} is the only client: nothing would be left")
+        if rebuild_grid:
+            return self._run("rebuild_grid=True").retrain(others)
+        if self.setting != "horizontal" and not getattr(self.rule, "glues_again", False):
+            return self.without_parts({client: "left"})
+        if self.rule.name == "joint" and self.setting == "horizontal":
+            raise FederationError(
+                f"the model was made by all clients together: the rows of {client!r} are in every "
+                "number of it. Train the others again (rebuild_grid=True)"
+            )
+        dropped = {**self.dropped, client: f"left; {self._stays(client)}"}
+        rest = self.ingredients.without(client)
+        facts = {**self._facts(), "dropped": dropped}
+        return type(self).glue(facts.pop("rule"), rest, **facts)
+
+    def _stays(self, client: str) -> str:
+        """What a leaver contributed to what was agreed."""
+        held = {
+            name
+            for part, owner in zip(self.parts, self.owners, strict=True)
+            if owner == client
+            for name in part.schema.names
+        }
+        names = ", ".join(repr(v.name) for v in self.schema if v.name in held)
+        return f"its share in the agreed categories and grids stays ({names})"
+
+    def without_parts(self, away: Mapping[str, str]) -> Self:
+        """Private parts of some clients are summed out; their share of mixtures goes to others."""
+        held_by_others = {
+            name
+            for part, owner in zip(self.parts, self.owners, strict=True)
+            if owner not in away
+            for name in part.schema.names
+        }
+        if not held_by_others or set(self.clients) <= set(away):
+            raise FederationError("no client is left: " + "; ".join(away.values()))
+        values = np.zeros((self.structure.n_nodes, 1))
+        network = Network()
+        leaves = np.full(len(self.parts), -1, dtype=np.int64)
+        for at, (part, owner) in enumerate(zip(self.parts, self.owners, strict=True)):
+            if owner not in away:
+                network.register([(part, owner)])
+                leaves[at] = network.part(part)
+            elif set(part.schema.names) <= held_by_others:
+                values[at] = -np.inf  # another holder speaks for these variables
+        up(self.plan, values, sum_product)
+        root = fold_evidence(self.structure, values[:, 0], leaves, network.graph)
+        rest = self.ingredients or Ingredients(self.schema, None)
+        for client in away:
+            rest = rest.without(client)
+        rest = replace(rest, schema=self.schema)
+        told = {c: f"{why}; {self._stays(c)}" for c, why in away.items()}
+        facts = {**self._facts(), "dropped": {**self.dropped, **told}}
+        return type(self)._assembled(network, root, rest, **facts)
+
+    def with_client(self, name: str, data: Data, learner: Any = None) -> FederatedCircuit:
+        """The federation with one client more, the others not trained again.
+
+        For rows split, under the rules `independent` and `product`. The newcomer must fit the
+        agreed schema: a category that nobody told of before is an error.
+
+        Args:
+            name: of the newcomer.
+            data: its rows.
+            learner: by default that of the run.
+        """
+        if name in self.clients:
+            raise FederationError(f"there is a client {name!r} already")
+        if self.setting != "horizontal" or self.rule is None:
+            raise FederationError(
+                f"a client can join where rows are split; this federation is {self.setting}: "
+                "train it again"
+            )
+        if self.rule.name not in ("independent", "product"):
+            raise FederationError(
+                f"a client can join under the rules independent and product, not under "
+                f"{self.rule.name!r}: train again"
+            )
+        return self._run("with_client").join(self, name, data, learner)
+
+    def _run(self, what: str) -> Run:
+        if self.run is None:
+            raise FederationError(f"{what} needs the run that made this model; it was loaded")
+        return self.run
+
+    def close(self) -> None:
+        """Let go of clients that are still held (remote placement)."""
+        if self.run is not None:
+            self.run.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def communication(self, **options: Any) -> pd.DataFrame:
+        """Measured bytes beside the paper's formulas (`federation.communication`)."""
+        from fedcircuits.federation.model.communication import communication
+
+        return communication(self, **options)
+
+    def to_record(self) -> Record:
+        """As `composite`, with owners, rule, ingredients and the ledger's totals."""
+        from fedcircuits.federation.model.storage import to_record
+
+        return to_record(self, super().to_record())

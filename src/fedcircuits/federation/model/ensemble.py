@@ -1,0 +1,275 @@
+"""A federated circuit that is no density: client classifiers below one node that averages or votes.
+
+FC[DT] of the paper with trees or forests at the clients; any other model that gives p(y | x) may
+sit beside them. Every client needs the label.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits import encoding
+from fedcircuits.arrays import FloatArray
+from fedcircuits.errors import FedcircuitsWarning, FederationError, QueryError
+from fedcircuits.federation.client.classifiers import KEY, Classifier, part_of
+from fedcircuits.federation.model.operations import OPERATIONS, Operation
+from fedcircuits.federation.model.placement import SERVER, Placed
+from fedcircuits.federation.plan.weights import shares
+from fedcircuits.federation.server.remote import AskedById, ClientsAwayError, RemoteDensity, ask
+from fedcircuits.federation.server.server import Server, Setting
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.ids import digests
+from fedcircuits.federation.wire.ledger import Ledger
+from fedcircuits.schema import Data, Schema, Table, Variable, read
+from fedcircuits.schema.table import Unknown
+
+Decode = Callable[[bytes, str], Classifier]
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedEnsemble:
+    """Average or vote over client classifiers.
+
+    Attributes:
+        schema: agreed.
+        label: the variable that is predicted.
+        models: by client; here, or references to models that stay there.
+        rows: (k,) rows of each class behind each model, by client.
+        operation: what the root does.
+        weighting: weights of the clients: "rows" or "equal".
+        rebase: whether a client's posterior is carried over from its own shares of the classes to
+            those of all clients, which matters where labels are skewed.
+        setting: horizontal, vertical or hybrid.
+        ledger: every byte that crossed the network.
+        dropped: clients that fell out, and why.
+        id: column that aligns rows.
+        secret: mixed into digests of ids.
+        run: the run behind it.
+    """
+
+    schema: Schema
+    label: str
+    models: dict[str, Classifier | RemoteDensity] = field(repr=False)
+    rows: dict[str, FloatArray] = field(repr=False)
+    operation: Operation
+    weighting: Literal["rows", "equal"] = "rows"
+    rebase: bool = True
+    setting: Setting = "horizontal"
+    ledger: Ledger = field(default_factory=Ledger, repr=False)
+    dropped: dict[str, str] = field(default_factory=dict)
+    id: str | None = None
+    secret: str = field(default="", repr=False)
+    run: Any = field(default=None, repr=False)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Sorted names."""
+        return tuple(sorted(self.models))
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether some model stays at its client."""
+        return any(isinstance(model, RemoteDensity) for model in self.models.values())
+
+    @property
+    def psi(self) -> tuple[Placed, ...]:
+        """Where every node is: a leaf at each client, the root at the server."""
+        leaves = [Placed(at, client, (SERVER,)) for at, client in enumerate(self.clients)]
+        return (*leaves, Placed(len(leaves), SERVER, ()))
+
+    @property
+    def omega(self) -> tuple[Operation | None, ...]:
+        """What every node does."""
+        return (*(None for _ in self.clients), self.operation)
+
+    @property
+    def n_parameters(self) -> int:
+        """Of all client models together, as far as they are known."""
+        return sum(model.n_parameters for model in self.models.values())
+
+    def predict_proba(
+        self, data: Data, target: str | None = None, *, unknown: Unknown = "error"
+    ) -> pd.DataFrame:
+        """p(label | features): one column for each category; votes are shares of the votes.
+
+        `answer.attrs["spoke"]` says which clients the answer is from.
+
+        Args:
+            data: rows; absent columns are missing.
+            target: the label, and nothing else.
+            unknown: whether an unseen category is an error or a missing value.
+        """
+        if target not in (None, self.label):
+            raise QueryError(f"the ensemble predicts {self.label!r} and nothing else")
+        table = self._rows(data, unknown)
+        answers, away = self._posteriors(table)
+        names = sorted(answers)
+        if not names:
+            raise FederationError("no client is left: " + "; ".join(away.values()))
+        weights = shares([self._weight(name) for name in names])
+        proba = self.operation.apply(np.stack([answers[name] for name in names]), weights)
+        columns = pd.Index(self._variable.categories, name=self.label)
+        answer = pd.DataFrame(proba, index=table.index, columns=columns)
+        answer.attrs |= {"spoke": tuple(names), "away": away}
+        if away:
+            told = f"answered by {', '.join(names)} alone; {'; '.join(away.values())}"
+            warnings.warn(told, FedcircuitsWarning, stacklevel=2)
+        return answer
+
+    def predict(
+        self, data: Data, target: str | None = None, *, unknown: Unknown = "error"
+    ) -> pd.Series[Any]:
+        """The likeliest category of every row."""
+        proba = self.predict_proba(data, target, unknown=unknown)
+        labels = pd.Series(list(proba.columns)).to_numpy()
+        best = labels[proba.to_numpy().argmax(axis=1)]
+        answer = pd.Series(best, index=proba.index, name=self.label)
+        answer.attrs |= proba.attrs
+        return answer
+
+    def without(self, client: str) -> FederatedEnsemble:
+        """The ensemble without one client."""
+        if client not in self.models or len(self.models) == 1:
+            raise FederationError(
+                f"cannot go on without {client!r}; the clients are {', '.join(self.clients)}"
+            )
+        return replace(
+            self,
+            models={c: model for c, model in self.models.items() if c != client},
+            rows={c: rows for c, rows in self.rows.items() if c != client},
+            dropped={**self.dropped, client: "left"},
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the ensemble to a file that `fedcircuits.load` reads; models must be here."""
+        from fedcircuits.federation.model.ensemble_storage import to_record
+
+        encoding.write(Path(path), encoding.pack(to_record(self)))
+
+    def close(self) -> None:
+        """Let go of clients that are still held."""
+        if self.run is not None:
+            self.run.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    @property
+    def _variable(self) -> Variable:
+        return self.schema[self.label]
+
+    def _weight(self, client: str) -> float:
+        return float(self.rows[client].sum()) if self.weighting == "rows" else 1.0
+
+    def _rows(self, data: Data, unknown: Unknown) -> Table:
+        frame = read(data)
+        ids = frame[self.id] if self.id is not None and self.id in frame.columns else None
+        shown = [n for n in frame.columns if n != self.label and (ids is None or n != self.id)]
+        table = self.schema.encode(frame[shown], unknown=unknown)
+        servers = [p.server for p in self.models.values() if isinstance(p, RemoteDensity)]
+        if ids is None or not servers:
+            return table
+        return AskedById(
+            table.schema,
+            table.values,
+            table.observed,
+            table.index,
+            digests=digests(ids, servers[0].salt, self.secret, "query"),
+            hidden=(self.label,),
+        )
+
+    def _posteriors(self, table: Table) -> tuple[dict[str, FloatArray], dict[str, str]]:
+        """(n, k) of every client that answers, and why others do not."""
+        answers: dict[str, FloatArray] = {}
+        away: dict[str, str] = {}
+        remote: dict[str, RemoteDensity] = {}
+        for name, model in self.models.items():
+            if isinstance(model, RemoteDensity):
+                remote[name] = model
+            else:
+                answers[name] = model.posterior(part_of(model.schema, table))
+        while remote:
+            try:
+                told = ask(list(remote.values()), "classify", table)
+                answers |= dict(zip(remote, told, strict=True))
+                break
+            except ClientsAwayError as error:
+                away |= error.why
+                remote = {name: model for name, model in remote.items() if name not in away}
+        if self.rebase:
+            every = np.sum([self.rows[name] for name in answers], axis=0)
+            answers = {name: _rebased(p, self.rows[name], every) for name, p in answers.items()}
+        return answers, away
+
+
+def _rebased(posterior: FloatArray, mine: FloatArray, every: FloatArray) -> FloatArray:
+    """p_c(y | x) q(y) / q_c(y), normalised, from rows of each class here and in all (k,)."""
+    ratio = np.divide(every / every.sum(), mine / mine.sum(), where=mine > 0, out=0.0 * every)
+    changed = posterior * ratio
+    total = changed.sum(axis=1, keepdims=True)
+    return np.where(total > 0, changed / np.where(total > 0, total, 1.0), posterior)
+
+
+def train_ensemble(
+    server: Server, operation: str, keep: bool, decode: Decode, **options: Any
+) -> FederatedEnsemble:
+    """One message to every client: fit a classifier of your columns; those that fail are dropped.
+
+    Args:
+        server: schemas agreed, the label at every client.
+        operation: "average" or "vote".
+        keep: whether models stay at the clients; one without an encoding stays in any case.
+        decode: bytes and label to classifier.
+        **options: weighting and rebase.
+    """
+    if operation not in ("average", "vote"):
+        raise FederationError(f"operation is mixture, average or vote, found {operation!r}")
+    if server.label is None:
+        raise FederationError(f"operation={operation!r} needs a label: pass label=")
+    lacking = [c for c in server.clients if c not in server.label_holders]
+    if lacking:
+        raise FederationError(
+            f"operation={operation!r} needs the label at every client; "
+            f"{', '.join(map(repr, lacking))} lack(s) it: pass share_label=True"
+        )
+    requests = {
+        client: m.FitClassifier([n for n in server.schema.names if n in server.held[client]], keep)
+        for client in server.clients
+    }
+    fitted, failures = server.try_call("training", "fit_classifier", requests, m.ClassifierFitted)
+    for client, error in failures.items():
+        server.drop(client, str(error))
+    models: dict[str, Classifier | RemoteDensity] = {}
+    for client, told in fitted.items():
+        if told.stays:
+            schema = server.schema.select([n for n in told.columns if n != server.label])
+            models[client] = RemoteDensity(server, client, KEY, schema, told.parameters)
+        else:
+            models[client] = decode(m.model_bytes(told.model), server.label)
+    known = {"weighting", "rebase"}
+    strange = sorted(set(options) - known)
+    if strange:
+        raise FederationError(f"no option {strange[0]!r}; there are {', '.join(sorted(known))}")
+    return FederatedEnsemble(
+        server.schema,
+        server.label,
+        models,
+        {client: np.array(told.rows, dtype=float) for client, told in fitted.items()},
+        OPERATIONS[operation],
+        setting=server.setting,
+        ledger=server.ledger,
+        dropped=server.dropped,
+        **options,
+    )

@@ -1,0 +1,89 @@
+"""An ensemble in a file: its client models, what is behind each, and how they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.density import Density
+from fedcircuits.encoding import Record
+from fedcircuits.errors import FederationError, StorageError
+from fedcircuits.federation.client.classifiers import Classifier, classifier_from_record
+from fedcircuits.federation.model.ensemble import FederatedEnsemble
+from fedcircuits.federation.model.operations import OPERATIONS
+from fedcircuits.federation.server.remote import RemoteDensity
+from fedcircuits.federation.wire.ledger import Ledger
+from fedcircuits.schema import Schema
+
+KIND = "ensemble"
+
+
+def to_record(fed: FederatedEnsemble) -> Record:
+    """Header and arrays; a model that stays at its client cannot be in a file."""
+    arrays: dict[str, Any] = {}
+    models: list[dict[str, Any]] = []
+    for at, client in enumerate(fed.clients):
+        model = fed.models[client]
+        record = None if isinstance(model, RemoteDensity) else model.to_record()
+        if record is None:
+            raise FederationError(
+                f"the model of client {client!r} stays there, so the ensemble cannot be saved: "
+                "train with placement='gathered' and learners that have an encoding"
+            )
+        arrays |= {f"model.{at}.{name}": array for name, array in record.arrays.items()}
+        arrays[f"rows.{at}"] = fed.rows[client]
+        models.append({"client": client, "kind": record.kind, "header": record.header})
+    header = {
+        "schema": fed.schema.to_json(),
+        "label": fed.label,
+        "models": models,
+        "operation": fed.operation.name,
+        "weighting": fed.weighting,
+        "rebase": fed.rebase,
+        "setting": fed.setting,
+        "dropped": fed.dropped,
+        "id": fed.id,
+        "ledger": fed.ledger.totals(),
+    }
+    return Record(KIND, header, arrays)
+
+
+def from_record(record: Record, decode: Callable[[Record], Density]) -> FederatedEnsemble:
+    """Inverse of `to_record`; `decode` rebuilds a density."""
+    told = record.header
+    try:
+        label = str(told["label"])
+        models: dict[str, Classifier | RemoteDensity] = {}
+        rows = {}
+        for at, entry in enumerate(told["models"]):
+            prefix = f"model.{at}."
+            own = {n[len(prefix) :]: a for n, a in record.arrays.items() if n.startswith(prefix)}
+            inner = Record(entry["kind"], entry["header"], own)
+            models[str(entry["client"])] = classifier_from_record(inner, label, decode)
+            rows[str(entry["client"])] = np.asarray(record.arrays[f"rows.{at}"], dtype=float)
+        if told["weighting"] not in ("rows", "equal") or told["setting"] not in (
+            "horizontal", "vertical", "hybrid",
+        ):  # fmt: skip
+            raise StorageError("the ensemble in the file is not valid: weighting or setting")
+        schema = Schema.from_json(told["schema"])
+        if label not in schema or not models:
+            raise StorageError("the ensemble in the file is not valid: label or models")
+        return FederatedEnsemble(
+            schema,
+            label,
+            models,
+            rows,
+            OPERATIONS[told["operation"]],
+            weighting=told["weighting"],
+            rebase=bool(told["rebase"]),
+            setting=told["setting"],
+            ledger=Ledger.from_totals(told["ledger"]),
+            dropped={str(k): str(v) for k, v in told["dropped"].items()},
+            id=told["id"],
+        )
+    except StorageError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise StorageError(f"the ensemble in the file is not valid: {error!r}") from None

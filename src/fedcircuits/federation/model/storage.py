@@ -1,0 +1,172 @@
+"""A federation in a file: the composite, and who and what is behind it. Gathered models only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.circuits import Composite
+from fedcircuits.density import Density
+from fedcircuits.density.fit_report import FitReport
+from fedcircuits.encoding import Record
+from fedcircuits.errors import StorageError
+from fedcircuits.federation import agreement
+from fedcircuits.federation.agreement.base import Rule
+from fedcircuits.federation.client.calibration import Calibration
+from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.server.fitted_parts import Ingredients
+from fedcircuits.federation.wire.ledger import Ledger
+from fedcircuits.schema import Schema
+
+KIND = "federated"
+
+
+def to_record(fed: FederatedCircuit, composite: Record) -> Record:
+    """Header and arrays; `composite` is the record of the parts and the structure."""
+    header, arrays = dict(composite.header), dict(composite.arrays)
+    header["federation"] = {
+        "owners": list(fed.owners),
+        "setting": fed.setting,
+        "rule": _rule_to_json(fed.rule),
+        "dropped": fed.dropped,
+        "id": fed.id,
+        "n_rows": fed.n_rows,
+        "ledger": fed.ledger.totals(),
+        "ingredients": _ingredients_to_json(fed, arrays),
+    }
+    return Record(KIND, header, arrays)
+
+
+def from_record(record: Record, decode: Callable[[Record], Density]) -> FederatedCircuit:
+    """Inverse of `to_record`; `decode` rebuilds a part."""
+    base = Composite.from_record(record, decode)
+    try:
+        told = record.header["federation"]
+        owners = tuple(str(owner) for owner in told["owners"])
+        if len(owners) != len(base.parts) or told["setting"] not in (
+            "horizontal", "vertical", "hybrid",
+        ):  # fmt: skip
+            raise StorageError("the federation in the file is not valid: owners or setting")
+        return FederatedCircuit(
+            base.schema,
+            base.parts,
+            base.structure,
+            base.fit_report,
+            owners=owners,
+            setting=told["setting"],
+            rule=_rule_from_json(told["rule"]),
+            ingredients=_ingredients_from_json(told["ingredients"], record, base, decode),
+            ledger=Ledger.from_totals(told["ledger"]),
+            dropped={str(k): str(v) for k, v in told["dropped"].items()},
+            n_rows={str(k): int(v) for k, v in told["n_rows"].items()},
+            id=told["id"],
+        )
+    except StorageError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise StorageError(f"the federation in the file is not valid: {error!r}") from None
+
+
+def _rule_to_json(rule: Rule | None) -> dict[str, Any] | None:
+    """A rule as its class and settings; one that is not ours, or holds objects, is not kept."""
+    kind = type(rule).__name__
+    if rule is None or not is_dataclass(rule) or getattr(agreement, kind, None) is not type(rule):
+        return None
+    options = {f.name: getattr(rule, f.name) for f in fields(rule) if f.init}
+    if any(not isinstance(v, (int, float, str, bool, type(None))) for v in options.values()):
+        return None
+    return {"kind": kind, "options": options}
+
+
+def _rule_from_json(told: dict[str, Any] | None) -> Rule | None:
+    if told is None:
+        return None
+    if told["kind"] not in agreement.__all__:
+        raise StorageError(f"the file names a rule {told['kind']!r} that is not known here")
+    made: Rule = getattr(agreement, told["kind"])(**told["options"])
+    return made
+
+
+def _ingredients_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, Any] | None:
+    """Models by key: mostly parts of the circuit; the others are stored beside them."""
+    found = fed.ingredients
+    if found is None:
+        return None
+    number = {id(part): at for at, part in enumerate(fed.parts)}
+    models: list[dict[str, Any]] = []
+    for at, key in enumerate(sorted(found.models)):
+        model = found.models[key]
+        entry: dict[str, Any] = {"key": list(key), "rows": found.rows[key]}
+        if id(model) in number:
+            entry["part"] = number[id(model)]
+        else:
+            record = model.to_record()
+            entry |= {"kind": record.kind, "header": record.header}
+            arrays |= {f"beside.{at}.{n}": array for n, array in record.arrays.items()}
+        models.append(entry)
+    arrays |= {f"table.{name}": np.asarray(t) for name, t in found.tables.items()}
+    calibration = None
+    if found.calibration is not None:
+        calibration = {"gain": found.calibration.gain}
+        arrays["calibration.weights"] = found.calibration.weights
+        arrays["calibration.bias"] = found.calibration.bias
+    return {
+        "schema": found.schema.to_json(),
+        "label": found.label,
+        "models": models,
+        "tables": sorted(found.tables),
+        "scores": found.scores,
+        "calibration": calibration,
+        "reports": {
+            client: {job: [report.to_json() for report in made] for job, made in jobs.items()}
+            for client, jobs in found.reports.items()
+        },
+    }
+
+
+def _ingredients_from_json(
+    told: dict[str, Any] | None,
+    record: Record,
+    base: Composite,
+    decode: Callable[[Record], Density],
+) -> Ingredients | None:
+    if told is None:
+        return None
+    models: dict[tuple[str, str, int], Density] = {}
+    rows: dict[tuple[str, str, int], float] = {}
+    for at, entry in enumerate(told["models"]):
+        client, job, code = entry["key"]
+        key = (str(client), str(job), int(code))
+        rows[key] = float(entry["rows"])
+        if "part" in entry:
+            models[key] = base.parts[entry["part"]]
+            continue
+        prefix = f"beside.{at}."
+        own = {n[len(prefix) :]: a for n, a in record.arrays.items() if n.startswith(prefix)}
+        models[key] = decode(Record(entry["kind"], entry["header"], own))
+    calibration = None
+    if told["calibration"] is not None:
+        calibration = Calibration(
+            record.arrays["calibration.weights"],
+            record.arrays["calibration.bias"],
+            float(told["calibration"]["gain"]),
+        )
+    return Ingredients(
+        Schema.from_json(told["schema"]),
+        told["label"],
+        models,
+        rows,
+        {name: record.arrays[f"table.{name}"] for name in told["tables"]},
+        calibration=calibration,
+        scores={str(k): float(v) for k, v in told["scores"].items()},
+        reports={
+            str(client): {
+                str(job): tuple(FitReport.from_json(report) for report in made)
+                for job, made in jobs.items()
+            }
+            for client, jobs in told.get("reports", {}).items()
+        },
+    )

@@ -1,0 +1,50 @@
+"""Weights of network-side sums.
+
+rho (section 3.3, "infer weights"): the weight of child i of a sum is rho(N_i) over the sum of its
+siblings', rho being the rows behind the client leaves below. The paper defines rho for client
+leaves; a product also has sums for children, so here rho recurses: a client leaf counts the rows it
+was trained on, a sum or product adds its children. In the horizontal case this is |D_c| / |D|.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray
+
+
+def shares(counts: Sequence[float] | FloatArray) -> FloatArray:
+    """Counts as weights that sum to one."""
+    array = np.asarray(counts, dtype=float)
+    total = array.sum()
+    if total <= 0:
+        raise ValueError("weights need at least one row behind them")
+    return np.asarray(array / total)
+
+
+def log_shares(counts: Sequence[float] | FloatArray) -> FloatArray:
+    """Logarithms of `shares`; a count of zero gives -inf."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(shares(counts)))
+
+
+def rho(children: Sequence[float]) -> float:
+    """rho of a sum or product: the rows behind all its children together."""
+    return float(np.sum(children))
+
+
+def label_skew(rows: FloatArray) -> float:
+    """How unevenly the classes lie over the clients, from 0 (alike) to 1 (apart).
+
+    The total variation between the spread of a class over the clients and that of all rows, the
+    mean over classes: a rare class counts like a common one.
+
+    Args:
+        rows: (C, Y) rows of each class at each client.
+    """
+    seen = rows[:, rows.sum(axis=0) > 0]
+    spread = seen / seen.sum(axis=0)  # (C, Y) share of a class that each client has
+    overall = seen.sum(axis=1, keepdims=True) / seen.sum()
+    return float(0.5 * np.abs(spread - overall).sum(axis=0).mean())

@@ -1,0 +1,72 @@
+"""What a client notes of every message, allowed or refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from fedcircuits.federation.policy.policy import PolicyError
+from fedcircuits.federation.wire import messages as m
+
+SERVER = "server"
+_log = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """A client as an engine knows it."""
+
+    @property
+    def name(self) -> str:
+        """The same everywhere."""
+        ...
+
+    def handle(self, verb: str, payload: bytes) -> bytes:
+        """Answer one message."""
+        ...
+
+
+@dataclass(frozen=True)
+class AuditLog:
+    """One line of JSON for each message: when, which, how large, allowed or not and why.
+
+    Attributes:
+        path: of the file, which is added to; None for none.
+        client: whose log it is.
+    """
+
+    path: Path | None
+    client: str
+
+    def write(self, verb: str, n_bytes: int, sender: str, refusal: str | None) -> None:
+        """Add a line; a refusal also goes to Python's logging."""
+        if refusal is not None:
+            _log.warning("client %r refused %r from %r: %s", self.client, verb, sender, refusal)
+        if self.path is None:
+            return
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "client": self.client,
+            "sender": sender,
+            "verb": verb,
+            "bytes": n_bytes,
+            "allowed": refusal is None,
+            "reason": refusal,
+        }
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise PolicyError(f"its audit file cannot be written: {error.strerror}") from None
+
+    def refuse(self, verb: str, n_bytes: int, sender: str, why: str) -> bytes:
+        """Note a refusal; the `Failed` message that says so."""
+        text = f"PolicyError: client {self.client!r} refuses {verb[:40]!r}: {why}"
+        try:
+            self.write(verb[:40], n_bytes, sender, why)
+        except PolicyError as error:
+            text += f" ({error})"
+        return m.Failed(text).to_bytes()

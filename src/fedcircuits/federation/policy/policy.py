@@ -1,0 +1,176 @@
+"""What a client agrees to: columns, label, requests, smallest group, largest message.
+
+The owner of the data writes a policy, in a TOML file beside the data. `Policy.apply` takes what is
+not offered out of the table before a client is made of it; `Guarded` (see `guard`) stands between
+the engine and the client and refuses whatever the policy does not allow.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pandas as pd
+
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.client.client import VERBS
+from fedcircuits.schema import Kind, Schema
+
+LabelUse = Literal["told", "used", "no"]
+ModelPlace = Literal["gathered", "remote"]
+RareCategories = Literal["hidden", "told"]
+Rounds = bool | Literal["masked"]
+ErrorText = Literal["kind", "told"]
+QUERIES = (
+    "log_prob", "posterior", "classify", "moment", "variance", "covariance", "sample", "mpe",
+)  # fmt: skip
+
+
+class PolicyError(FederationError):
+    """A policy that cannot be read, or a request that one does not allow."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one client answers. Every field is a key of the TOML file; all have defaults.
+
+    Attributes:
+        columns: offered to the federation, None for all.
+        label: "told": the label of single rows may leave; "used": it may be learned from, counted
+            and modelled, and no message says it of single rows; "no": no column of this client
+            serves as a label.
+        requests: that are answered (`client.VERBS` has their names), None for all.
+        queries: kinds of questions to models that stay, of `QUERIES`.
+        rows_by_id: whether rows of this client's table are looked up by id for a query. Whoever may
+            ask that can infer cells of rows whose id it knows, one question after the other.
+        rounds: whether to learn in rounds of sums over rows (`joint` where rows are split), which
+            tell counts of pairs of values, small ones too; "masked": only where the server sees
+            sums over all clients and not this one's terms.
+        placement: "gathered": models may leave; "remote": they stay, and only answers leave.
+        min_rows: smallest group that anything is said about: sketches, clusters, classes, cells of
+            tables of counts, models.
+        max_message_bytes: of a request or of a reply.
+        rare_categories: "hidden": a category of fewer than min_rows rows is a missing value;
+            "told": it is offered as it is.
+        errors: "kind": of an error in the client the server hears only what sort it is; "told": its
+            text too, which may quote a cell.
+    """
+
+    columns: tuple[str, ...] | None = None
+    label: LabelUse = "used"
+    requests: tuple[str, ...] | None = None
+    queries: tuple[str, ...] = QUERIES
+    rows_by_id: bool = False
+    rounds: Rounds = False
+    placement: ModelPlace = "gathered"
+    min_rows: int = 5
+    max_message_bytes: int = 2**30
+    rare_categories: RareCategories = "hidden"
+    errors: ErrorText = "kind"
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            found = getattr(self, name)
+            if found not in choices:
+                raise PolicyError(f"{name} is one of {_listed(choices)}, found {found!r}")
+        for name in ("min_rows", "max_message_bytes"):
+            found = getattr(self, name)
+            if type(found) is not int or found < 1:
+                raise PolicyError(f"{name} is a whole number from 1 on, found {found!r}")
+        if type(self.rows_by_id) is not bool:
+            raise PolicyError(f"rows_by_id is true or false, found {self.rows_by_id!r}")
+        if type(self.rounds) is not bool and self.rounds != "masked":
+            raise PolicyError(f"rounds is true, false or 'masked', found {self.rounds!r}")
+        for name, known in (("columns", None), ("requests", tuple(VERBS)), ("queries", QUERIES)):
+            self._check_names(name, known)
+
+    def _check_names(self, name: str, known: tuple[str, ...] | None) -> None:
+        """A list of distinct strings; of the known ones where there are such."""
+        found = getattr(self, name)
+        if found is None:
+            return
+        if not isinstance(found, (list, tuple)) or not all(isinstance(x, str) for x in found):
+            raise PolicyError(f"{name} is a list of strings, found {found!r}")
+        object.__setattr__(self, name, tuple(found))
+        strangers = [] if known is None else [x for x in found if x not in known]
+        if strangers:
+            raise PolicyError(f"{name} are of {_listed(known or ())}, found {strangers[0]!r}")
+        if len(set(found)) < len(found):
+            raise PolicyError(f"{name} names something twice: {_listed(found)}")
+
+    @staticmethod
+    def from_toml(path: str | Path) -> Policy:
+        """The policy in a file; an unknown key is an error, not a wish that goes unheard."""
+        try:
+            told = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise PolicyError(f"cannot read the policy {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise PolicyError(f"the policy {path} is not TOML: {error}") from None
+        keys = [field.name for field in fields(Policy)]
+        strangers = [key for key in told if key not in keys]
+        if strangers:
+            raise PolicyError(
+                f"the policy {path} has no key {strangers[0]!r}; it has {_listed(keys)}"
+            )
+        try:
+            return Policy(**told)
+        except PolicyError as error:
+            raise PolicyError(f"the policy {path}: {error}") from None
+
+    def apply(
+        self,
+        frame: pd.DataFrame,
+        *,
+        id: str | None = None,
+        client: str = "",
+        kinds: Mapping[str, Kind] | None = None,
+        missing_values: tuple[object, ...] = (),
+    ) -> pd.DataFrame:
+        """The table as it is offered: other columns dropped, rare categories hidden.
+
+        Args:
+            frame: the client's rows.
+            id: column that aligns rows; it stays, since it is told as digests only.
+            client: its name, for errors.
+            kinds: kinds of columns, where a guess would be wrong.
+            missing_values: spellings of a missing value besides those pandas knows.
+        """
+        who = f"client {client!r}" if client else "the table"
+        offered = list(frame.columns) if self.columns is None else list(self.columns)
+        absent = [name for name in offered if name not in frame.columns]
+        if absent:
+            raise PolicyError(
+                f"the policy offers the column {absent[0]!r}, which {who} does not have; it has "
+                f"{_listed(frame.columns)}"
+            )
+        kept = frame[[name for name in frame.columns if name in offered or name == id]]
+        if len(kept) < self.min_rows:
+            raise PolicyError(
+                f"{who} has {len(kept)} row(s), fewer than min_rows = {self.min_rows} of its policy"
+            )
+        if self.rare_categories == "told":
+            return kept
+        variables = kept.drop(columns=[id] if id in kept.columns else [])
+        named = {name: kind for name, kind in (kinds or {}).items() if name in variables.columns}
+        for variable in Schema.infer(variables, named, missing_values=missing_values):
+            if variable.is_coded:
+                cells = kept[variable.name]
+                rows = cells.map(cells.value_counts())
+                kept = kept.assign(**{variable.name: cells.mask(rows < self.min_rows)})
+        return kept
+
+
+_CHOICES = {
+    "label": get_args(LabelUse),
+    "placement": get_args(ModelPlace),
+    "rare_categories": get_args(RareCategories),
+    "errors": get_args(ErrorText),
+}
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names))

@@ -1,0 +1,49 @@
+"""Gluing client models into one network: the pure half of every agreement rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedcircuits.arrays import FloatArray
+from fedcircuits.circuits.graph import Graph
+from fedcircuits.density import Density
+from fedcircuits.federation.plan.weights import log_shares
+
+
+class Network:
+    """Collects parts and glues them; remembers which client each part came from (psi).
+
+    Attributes:
+        graph: sums and products so far.
+        parts: the models, numbered in order.
+        owners: the client of each part; "server" for what lives there.
+    """
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.parts: list[Density] = []
+        self.owners: list[str] = []
+        self._number: dict[int, int] = {}
+
+    def register(self, models: Sequence[tuple[Density, str]]) -> None:
+        """Number all parts before any sum or product: parts are the graph's first numbers."""
+        for model, owner in models:
+            if id(model) not in self._number:
+                self._number[id(model)] = int(self.graph.number(1)[0])
+                self.parts.append(model)
+                self.owners.append(owner)
+
+    def part(self, model: Density) -> int:
+        """The number of a registered part."""
+        return self._number[id(model)]
+
+    def mixture(self, children: Sequence[int], counts: Sequence[float] | FloatArray) -> int:
+        """A sum with weights in proportion to counts; children without rows are left out."""
+        kept = [(c, n) for c, n in zip(children, counts, strict=True) if n > 0]
+        if not kept:
+            raise ValueError("a mixture needs a child with rows behind it")
+        return self.graph.sum([c for c, _ in kept], log_shares([n for _, n in kept]))
+
+    def product(self, children: Sequence[int]) -> int:
+        """A product."""
+        return self.graph.product(list(children))

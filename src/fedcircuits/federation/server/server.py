@@ -1,0 +1,354 @@
+"""The server: sends messages, merges schemas, holds no table."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from fedcircuits.arrays import IntArray
+from fedcircuits.errors import (
+    ClientError,
+    FedcircuitsError,
+    FederationError,
+    SchemaError,
+    StorageError,
+)
+from fedcircuits.federation.client.describe import SKETCH_PARTS
+from fedcircuits.federation.plan.indicator import BoolMatrix, feature_indicator
+from fedcircuits.federation.plan.subspaces import Subspace, subspaces
+from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.ledger import Ledger
+from fedcircuits.federation.wire.packing import pack_codes
+from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.federation.wire.transport import ClientAwayError, Transport
+from fedcircuits.schema import Schema, Sketch
+from fedcircuits.schema.schema import variable_grid
+
+Setting = Literal["horizontal", "vertical", "hybrid"]
+Reply = TypeVar("Reply", bound=m.Message)
+# Missingness is worth a state from this share of the rows and this many of them.
+FREQUENT_SHARE, FREQUENT_ROWS = 0.005, 10
+
+
+class Server:
+    """One run with a set of clients.
+
+    Attributes:
+        clients: names, sorted; those that dropped out are gone.
+        schema: agreed by all, with grids.
+        held: names of the variables each client holds, the label included.
+        n_rows: rows of each client.
+        label: its name, or None.
+        label_counts: rows of each class at each client that holds the label.
+        setting: horizontal, vertical or hybrid.
+        aligned: number in the federation of every aligned row, ascending, by client.
+        named_rows: (client, name) of rows that a client was told a name for.
+        ledger: bytes so far.
+        dropped: why a client is no longer in the run.
+        min_rows: smallest group that clients are asked about.
+        salt: of digests of ids in this run.
+
+    Args:
+        transport: the engine.
+        label: column to be predicted well.
+        seed: of the whole run.
+        min_rows: a sketch of a column says nothing that fewer rows stand behind.
+        timeout: seconds a client has to answer any one message.
+        schema: agreed earlier; else it is agreed on now.
+        go_on: whether clients that fail before training are left out, with what they alone hold.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        label: str | None = None,
+        seed: int = 0,
+        min_rows: int = 5,
+        timeout: float | None = None,
+        schema: Schema | None = None,
+        go_on: bool = False,
+    ) -> None:
+        self.transport = transport
+        self._go_on = go_on
+        self.label = label
+        self.seed = seed
+        self.timeout = timeout
+        self.ledger = Ledger()
+        self.clients = sorted(transport.members())
+        self.dropped: dict[str, str] = {}
+        self.n_rows: dict[str, int] = {}
+        self.held: dict[str, tuple[str, ...]] = {}
+        self.label_counts: dict[str, list[float]] = {}
+        self.aligned: dict[str, IntArray] = {}
+        self.named_rows: set[tuple[str, str]] = set()
+        self.salt = secrets.token_hex(16)
+        self.min_rows = min_rows
+        self.schema = self._agree_on_schema(schema)
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def call(
+        self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
+    ) -> dict[str, Reply]:
+        """Send requests, count bytes, decode replies; the first failure is an error by name."""
+        answers, failures = self.try_call(phase, verb, requests, reply)
+        for client, error in failures.items():
+            raise error if isinstance(error, ClientError) else ClientError(client, str(error))
+        return answers
+
+    def try_call(
+        self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
+    ) -> tuple[dict[str, Reply], dict[str, ClientError]]:
+        """As `call`, with the replies that came and the failures side by side."""
+        payloads = {client: requests[client].to_bytes() for client in sorted(requests)}
+        for client, data in payloads.items():
+            self.ledger.add(client, "to client", phase, verb, data)
+        answers: dict[str, Reply] = {}
+        failures: dict[str, ClientError] = {}
+        for client, answer in self.transport.call(verb, payloads, self.timeout).items():
+            if isinstance(answer, Exception):
+                failures[client] = _away(client, answer)
+                continue
+            self.ledger.add(client, "to server", phase, verb, answer)
+            try:
+                answers[client] = reply.from_bytes(answer)
+                fault = answers[client].fault(requests[client])
+                if fault is not None:
+                    raise StorageError(fault)
+            except StorageError as error:
+                answers.pop(client, None)
+                failures[client] = _failure(client, answer, error)
+        return {c: answers[c] for c in sorted(answers)}, failures
+
+    # --- handshake --------------------------------------------------------------------------------
+
+    def _agree_on_schema(self, agreed: Schema | None) -> Schema:
+        if not self.clients:
+            raise FederationError("a federation needs at least one client")
+        ask = m.Describe(self.min_rows)
+        asked = dict.fromkeys(self.clients, ask)
+        described = self._call_or_drop("schema", "describe", asked, m.Description)
+        empty = [client for client, told in described.items() if told.n_rows == 0]
+        for client in empty:
+            self.drop(client, "it has no rows")
+        described = {c: d for c, d in described.items() if c not in empty}
+        schemas = {c: _schema(c, d) for c, d in described.items()}
+        merged = Schema.merge(schemas)
+        if self.label is not None and self.label not in merged:
+            raise FederationError(
+                f"no client holds the label {self.label!r}; columns are {', '.join(merged.names)} "
+                f"(clients {', '.join(map(repr, schemas))})"
+            )
+        self.held = {c: s.names for c, s in schemas.items()}
+        if agreed is None:
+            merged = self._with_missing_states(merged, described)
+            merged = self._with_grids(merged, described)
+        else:
+            for client, names in self.held.items():
+                unknown = [name for name in names if name not in agreed]
+                if unknown:
+                    raise ClientError(client, f"column {unknown[0]!r} is not in the agreed schema")
+            merged = agreed.select([n for n in agreed.names if n in merged])
+        requests = {}
+        for client in self.clients:  # a client is told of its own columns, not of others'
+            own = merged.select([n for n in merged.names if n in self.held[client]])
+            requests[client] = m.Agree(own.to_json(), self.seed, self.label)
+        self.schema = merged
+        ready = self._call_or_drop("schema", "agree", requests, m.Ready)
+        self.n_rows = {c: r.n_rows for c, r in ready.items()}
+        self.label_counts = {c: r.label_counts for c, r in ready.items() if r.label_counts}
+        return self.schema
+
+    def _call_or_drop(
+        self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
+    ) -> dict[str, Reply]:
+        """As `call`; with `go_on`, clients that fail are left out instead."""
+        if not self._go_on:
+            return self.call(phase, verb, requests, reply)
+        answers, failures = self.try_call(phase, verb, requests, reply)
+        for client, error in failures.items():
+            if self.held:
+                self.lose(client, str(error))
+            else:
+                self.drop(client, str(error))
+        return answers
+
+    def drop(self, client: str, why: str) -> None:
+        """Go on without a client, and say so."""
+        self.dropped[client] = why
+        self.clients = [c for c in self.clients if c != client]
+        if not self.clients:
+            raise FederationError(f"no client is left; the last was {client!r}: {why}")
+
+    def lose(self, client: str, why: str) -> None:
+        """Go on without a client and without the variables that only it holds."""
+        self.drop(client, why)
+        self.aligned.pop(client, None)
+        self.label_counts.pop(client, None)
+        held = {name for c in self.clients for name in self.held[c]}
+        self.schema = self.schema.select([n for n in self.schema.names if n in held])
+        if self.label is not None and self.label not in held:
+            self.label = None
+
+    def _with_missing_states(
+        self, schema: Schema, described: Mapping[str, m.Description]
+    ) -> Schema:
+        """A state for missing values where they are frequent over all clients together."""
+        changed = []
+        for variable in schema:
+            holders = [d for c, d in described.items() if variable.name in self.held[c]]
+            missing = sum(d.n_missing.get(variable.name, 0) for d in holders)
+            rows = sum(d.n_rows for d in holders)
+            frequent = missing >= max(FREQUENT_ROWS, FREQUENT_SHARE * rows)
+            if frequent and variable.name != self.label:
+                changed.append(replace(variable, missing_state=True))
+        return schema.with_variables(changed)
+
+    def _with_grids(self, schema: Schema, described: Mapping[str, m.Description]) -> Schema:
+        """One grid a numeric variable, from the sketches of all its holders."""
+        changed = []
+        for variable in schema:
+            if variable.is_coded:
+                continue
+            found = [
+                _sketch(description, variable.name)
+                for description in described.values()
+                if f"{variable.name}\x1fheavy" in description.sketches
+            ]
+            try:
+                grid = variable_grid(variable, Sketch.merge(found))
+            except SchemaError as error:
+                raise FederationError(
+                    f"variable {variable.name!r}: {error}. Sketches leave out what fewer than "
+                    f"min_rows = {self.min_rows} rows share: pass min_rows= for tables this small, "
+                    "or schema="
+                ) from None
+            changed.append(variable.with_grid(grid))
+        return schema.with_variables(changed)
+
+    # --- who holds what ---------------------------------------------------------------------------
+
+    @property
+    def features(self) -> list[str]:
+        """All variables but the label, in the schema's order."""
+        return [name for name in self.schema.names if name != self.label]
+
+    @property
+    def indicator(self) -> BoolMatrix:
+        """M over clients and features, the label set aside."""
+        held = {c: [n for n in self.held[c] if n != self.label] for c in self.clients}
+        return feature_indicator(held, self.clients, self.features)
+
+    @property
+    def subspaces(self) -> tuple[Subspace, ...]:
+        """Distinct columns of M."""
+        return subspaces(self.indicator)
+
+    @property
+    def setting(self) -> Setting:
+        """Found, never asked for."""
+        M = self.indicator
+        if (M[0] == M).all():
+            return "horizontal"
+        return "vertical" if (M.sum(axis=0) == 1).all() else "hybrid"
+
+    @property
+    def label_holders(self) -> list[str]:
+        """Clients that hold the label."""
+        return [c for c in self.clients if self.label is not None and self.label in self.held[c]]
+
+    @property
+    def label_is_shared(self) -> bool:
+        """Whether every client holds the label."""
+        return self.label is not None and len(self.label_holders) == len(self.clients)
+
+    # --- alignment --------------------------------------------------------------------------------
+
+    def align(self) -> None:
+        """Number the rows that two or more clients hold; ids travel as salted digests only."""
+        ask = m.AskDigests(self.salt)
+        asked = dict.fromkeys(self.clients, ask)
+        told = self._call_or_drop("alignment", "digests", asked, m.Digests)
+        if len(self.clients) == 1:
+            return  # the others were left out
+        digests = [told[c].digests.view("S12").reshape(-1) for c in self.clients]
+        every, first, inverse, counts = np.unique(
+            np.concatenate(digests), return_index=True, return_inverse=True, return_counts=True
+        )
+        if not (counts > 1).any():
+            raise FederationError(
+                f"no id is held by two clients of {', '.join(map(repr, self.clients))}: check that "
+                "the id column means the same everywhere"
+            )
+        number = np.full(every.size, -1, dtype=np.int64)
+        # The seed decides, not the salt, which must not change the model; and not a client's own
+        # order, which may be the order of its label.
+        twice = np.flatnonzero(counts > 1)
+        shuffled = named_rng(self.seed, "alignment").permutation(twice.size)
+        number[twice[np.argsort(first[twice])]] = shuffled
+        requests, start = {}, 0
+        for client, own in zip(self.clients, digests, strict=True):
+            mine = number[inverse[start : start + own.size]]
+            start += own.size
+            rows = np.flatnonzero(mine >= 0)
+            rows = rows[np.argsort(mine[rows])]
+            requests[client] = m.Align(rows.astype(np.int32))
+            self.aligned[client] = mine[rows]
+        self.named_rows.clear()
+        self._call_or_drop("alignment", "align", requests, m.Ready)
+
+    def share_label(self) -> None:
+        """Send the owner's label of aligned rows to the clients that lack it."""
+        assert self.label is not None
+        told, numbers, codes = self.ask_label("alignment")
+        others = [c for c in self.clients if c not in self.label_holders]
+        unknown, requests = len(told.categories), {}
+        for client in others:
+            mine = np.full(self.aligned[client].size, unknown, dtype=np.int64)
+            held = np.isin(numbers, self.aligned[client])
+            mine[np.searchsorted(self.aligned[client], numbers[held])] = codes[held]
+            requests[client] = replace(told, codes=pack_codes(mine, unknown + 1))
+        ready = self.call("alignment", "take_label", requests, m.Ready)
+        for client in others:
+            self.held[client] = (*self.held[client], self.label)
+            self.label_counts[client] = ready[client].label_counts
+
+    def ask_label(self, phase: str) -> tuple[m.Label, IntArray, IntArray]:
+        """The owner's answer, numbers (n,) of aligned rows whose label it knows, codes (n,)."""
+        owner = self.label_holders[0]
+        told = self.call(phase, "tell_label", {owner: m.AskLabel()}, m.Label)[owner]
+        codes = told.unpacked(self.aligned[owner].size, owner)
+        known = codes < len(told.categories)
+        return told, self.aligned[owner][known], codes[known]
+
+
+def _away(client: str, error: Exception) -> ClientAwayError:
+    """Why nothing came back, with the client named once."""
+    why = str(error).removeprefix(f"client {client!r}: ")
+    named = isinstance(error, ClientError)
+    return ClientAwayError(client, why if named else f"{type(error).__name__}: {why}")
+
+
+def _failure(client: str, answer: bytes, error: StorageError) -> ClientError:
+    """What a client said went wrong, or that its reply is not one."""
+    try:
+        return ClientError(client, m.Failed.from_bytes(answer).error)
+    except StorageError:
+        return ClientError(client, f"a reply that cannot be read: {error}")
+
+
+def _schema(client: str, told: m.Description) -> Schema:
+    try:
+        return Schema.from_json(told.schema)
+    except (FedcircuitsError, KeyError, TypeError, ValueError) as error:
+        raise ClientError(client, f"a schema that cannot be read: {error}") from None
+
+
+def _sketch(description: m.Description, name: str) -> Sketch:
+    arrays = {part: description.sketches[f"{name}\x1f{part}"] for part in SKETCH_PARTS}
+    return Sketch(**arrays, exact=description.exact[name])

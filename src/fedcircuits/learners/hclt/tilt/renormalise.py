@@ -1,0 +1,120 @@
+"""From tilted parameters to an ordinary circuit: per-class tables that each sum to one.
+
+Every leaf over x_j is multiplied by e^{g_yj} and renormalised; what a leaf gains or loses moves
+into the weights above it, bottom-up, and at the root into the class weights. The result holds the
+same p(x, y) with no normaliser left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, TreePass
+
+
+@dataclass(frozen=True)
+class ClassTree:
+    """A latent tree per class, plainly normalised.
+
+    Attributes:
+        parent: (L,) parent of every latent, -1 at the root.
+        order: (L,) topological order, parents first.
+        latent_of: (D,) the latent every column hangs on.
+        log_prior: (Y,) log p(y).
+        root: (Y, H) p(root state | y).
+        transitions: (Y, L, H, H) p(child state | parent state, y); the root's entry is unused.
+        emissions: D tables (Y, H, card_j).
+    """
+
+    parent: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64]
+    latent_of: npt.NDArray[np.int64]
+    log_prior: FloatArray
+    root: FloatArray
+    transitions: FloatArray
+    emissions: tuple[FloatArray, ...]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes Y."""
+        return len(self.log_prior)
+
+    def tree_of(self, label: int) -> LatentTree:
+        """p(x | y) as a latent tree."""
+        return LatentTree(
+            parent=self.parent,
+            order=self.order,
+            latent_of=self.latent_of,
+            root=self.root[label],
+            transitions=self.transitions[label],
+            emissions=tuple(table[label] for table in self.emissions),
+        )
+
+    def log_joint(self, codes: IntegerArray, dtype: npt.DTypeLike = np.float64) -> FloatArray:
+        """(n, Y) log p(x, y) of coded rows (n, D); missing cells are marginalised exactly."""
+        columns = [
+            TreePass(self.tree_of(label), dtype).log_likelihood(codes)
+            for label in range(self.n_classes)
+        ]
+        return np.stack(columns, axis=1) + self.log_prior[None, :]
+
+
+def class_tree_of(tree: LatentTree) -> ClassTree:
+    """An unlabelled tree as a class tree with the single class 0."""
+    return ClassTree(
+        parent=tree.parent,
+        order=tree.order,
+        latent_of=tree.latent_of,
+        log_prior=np.zeros(1),
+        root=tree.root[None],
+        transitions=tree.transitions[None],
+        emissions=tuple(table[None] for table in tree.emissions),
+    )
+
+
+def renormalise(model: TiltedTree) -> ClassTree:
+    """Turn tilted parameters into normalised per-class tables."""
+    base = model.trees[0]
+    Y, L, H = model.n_classes, len(base.parent), base.n_states
+    starts = model.starts
+    # Mass of every latent's subtree given its state, in logs: tilts can be large on wide tables.
+    log_mass = np.zeros((L, Y, H))
+    emissions: list[FloatArray] = []
+    for j, table in enumerate(base.emissions):
+        block = model.g[:, starts[j] : starts[j + 1]]
+        top = block.max(axis=1)
+        lifted = table[None] * np.exp(block - top[:, None])[:, None, :]  # (Y, H, card)
+        mass = lifted.sum(axis=2)
+        emissions.append(lifted / mass[:, :, None])
+        log_mass[base.latent_of[j]] += np.log(mass) + top[:, None]
+    transitions = np.zeros((Y, L, H, H))
+    for latent in map(int, base.order[::-1]):
+        above = int(base.parent[latent])
+        if above < 0:
+            continue
+        top = log_mass[latent].max(axis=1)
+        inside = np.exp(log_mass[latent] - top[:, None])  # (Y, H)
+        for y in range(Y):
+            lifted = model.tree_of(y).transitions[latent] * inside[y][None, :]
+            mass = lifted.sum(axis=1)
+            transitions[y, latent] = lifted / mass[:, None]
+            log_mass[above, y] += np.log(mass) + top[y]
+    top_latent = int(base.order[0])
+    top = log_mass[top_latent].max(axis=1)
+    lifted = model.root_weights() * np.exp(log_mass[top_latent] - top[:, None])
+    mass = lifted.sum(axis=1)
+    log_class = model.c + np.log(mass) + top
+    return ClassTree(
+        parent=base.parent,
+        order=base.order,
+        latent_of=base.latent_of,
+        log_prior=log_class - np.logaddexp.reduce(log_class),
+        root=lifted / mass[:, None],
+        transitions=transitions,
+        emissions=tuple(emissions),
+    )

@@ -1,0 +1,160 @@
+"""The tilted circuit: p(x, y) = (1/Z) e^{c_y + sum_j g_yj(x_j)} sum_z root_y(z_r) prod A_y prod B.
+
+The tilt (c, g) puts the class effect on the leaves of a circuit m(x) that the classes share. Root
+weights and, optionally, transitions may depend on the class too. The normaliser is one upward pass
+per class with whole-column sums in place of gathered emissions, and its flows are the model's
+marginals p(y, x_j = v): with the data's flows they give every gradient, no autograd needed.
+
+Tables over all columns are kept flat: W = sum(cards) numbers per class, columns one after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcircuits.arrays import FloatArray
+from fedcircuits.learners.hclt.tree.latent_tree import FactorOf, LatentTree, TreePass, Upward
+from fedcircuits.learners.hclt.tree.patterns import Patterns, identity_patterns
+
+
+@dataclass(frozen=True)
+class TiltedTree:
+    """A latent tree with a class tilt, for Y classes.
+
+    Attributes:
+        trees: One tree shared by the classes, or Y trees with the same structure and emissions
+            where transitions depend on the class.
+        c: (Y,) class constants.
+        g: (Y, W) leaf tilts, flat over columns.
+        root_logits: (Y, H) added to the log of the root distribution.
+    """
+
+    trees: tuple[LatentTree, ...]
+    c: FloatArray
+    g: FloatArray
+    root_logits: FloatArray
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes Y."""
+        return len(self.c)
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """(D + 1,) first flat index of every column."""
+        return np.concatenate(([0], np.cumsum(self.trees[0].cards))).astype(np.int64)
+
+    def tree_of(self, label: int) -> LatentTree:
+        """The tree of one class."""
+        return self.trees[label if len(self.trees) > 1 else 0]
+
+    def root_weights(self) -> FloatArray:
+        """(Y, H) unnormalised root weights."""
+        logs = np.stack([_safe_log(self.tree_of(y).root) for y in range(self.n_classes)])
+        return np.exp(logs + self.root_logits)
+
+    def with_tilt(self, c: FloatArray, g: FloatArray, root_logits: FloatArray) -> TiltedTree:
+        """The same trees under another tilt."""
+        return replace(self, c=c, g=g, root_logits=root_logits)
+
+
+def untilted(tree: LatentTree, n_classes: int) -> TiltedTree:
+    """A tilt of zero: y independent of x and uniform."""
+    width = sum(tree.cards)
+    return TiltedTree(
+        trees=(tree,),
+        c=np.zeros(n_classes),
+        g=np.zeros((n_classes, width)),
+        root_logits=np.zeros((n_classes, tree.n_states)),
+    )
+
+
+@dataclass(frozen=True)
+class ModelFlows:
+    """The normaliser and the model's own marginals.
+
+    Attributes:
+        log_z: log Z.
+        log_class: (Y,) log(e^{c_y} Z_y); minus log_z it is the model's log p(y).
+        cells: (Y, W) p(y, x_j = v).
+        root: (Y, H) p(y, z_root = h).
+        pairs: (Y, L, H, H) p(y, z_parent, z_child) where asked for, else none.
+        emissions: D arrays (H, card_j), p(z of the column's latent, x_j = v), with the pairs only.
+    """
+
+    log_z: float
+    log_class: FloatArray
+    cells: FloatArray
+    root: FloatArray
+    pairs: FloatArray | None
+    emissions: list[FloatArray]
+
+
+def normaliser(model: TiltedTree, passes: list[TreePass], with_pairs: bool = False) -> ModelFlows:
+    """Normaliser pass with its flows.
+
+    Args:
+        model: The tilted tree.
+        passes: Prepared float64 passes, one per entry of `model.trees`.
+        with_pairs: Whether pair flows are wanted (for gradients of transitions).
+    """
+    Y, starts = model.n_classes, model.starts
+    tree = model.trees[0]
+    L, H = len(tree.parent), tree.n_states
+    # exp(g) relative to the largest value of the class and column, which is booked in `log_shift`.
+    tops = np.maximum.reduceat(model.g, starts[:-1], axis=1)  # (Y, D)
+    lifted = np.exp(model.g - np.repeat(tops, np.diff(starts), axis=1))
+    log_shift = tops.sum(axis=1)
+    sums = {
+        j: lifted[:, starts[j] : starts[j + 1]] @ tree.emissions[j].T for j in range(tree.n_columns)
+    }
+    weights = model.root_weights()
+    shared = len(model.trees) == 1
+    groups = [np.arange(Y)] if shared else [np.array([y]) for y in range(Y)]
+    ups: list[tuple[Patterns, Upward]] = []
+    log_class = np.empty(Y)
+    for group, tree_pass in zip(groups, passes, strict=True):
+        patterns = identity_patterns(len(group), tree.n_columns, tree.parent)
+        up = tree_pass.upward(patterns, _rows_of(sums, group))
+        likelihood = (up.root * weights[group]).sum(axis=1)
+        log_class[group] = model.c[group] + log_shift[group] + up.log_scale + np.log(likelihood)
+        ups.append((patterns, up))
+    log_z = float(np.logaddexp.reduce(log_class))
+    p_class = np.exp(log_class - log_z)
+
+    cells = np.empty_like(model.g)
+    root = np.empty((Y, H))
+    pairs = np.zeros((Y, L, H, H)) if with_pairs else None
+    states: dict[int, FloatArray] = {}
+    emissions: list[FloatArray] = []
+    for group, tree_pass, (patterns, up) in zip(groups, passes, ups, strict=True):
+        root_state = up.root * weights[group]
+        root_state *= (p_class[group] / root_state.sum(axis=1))[:, None]
+        root[group] = root_state
+        for latent, state in tree_pass.downward(patterns, up, root_state):
+            if pairs is not None and tree.parent[latent] >= 0:
+                outside, inside = up.messages[latent], up.evidence[latent]
+                pairs[group, latent] = outside[:, :, None] * inside[:, None, :]
+                pairs[group, latent] *= tree_pass.tree.transitions[latent]
+            for column in tree_pass.columns_of[latent]:
+                states.setdefault(column, np.empty((Y, H)))[group] = state
+    for j in range(tree.n_columns):
+        block = slice(starts[j], starts[j + 1])
+        outside = states[j] / sums[j]  # (Y, H)
+        cells[:, block] = (outside @ tree.emissions[j]) * lifted[:, block]
+        if with_pairs:
+            emissions.append((outside.T @ lifted[:, block]) * tree.emissions[j])
+    return ModelFlows(log_z, log_class, cells, root, pairs, emissions)
+
+
+def _rows_of(sums: dict[int, FloatArray], rows: npt.NDArray[np.int64]) -> FactorOf:
+    """Copies of the given rows of every column's sums."""
+    return lambda column: sums[column][rows]
+
+
+def _safe_log(values: FloatArray) -> FloatArray:
+    """Log with -inf, and no warning, at zero."""
+    return np.where(values > 0, np.log(np.where(values > 0, values, 1.0)), -np.inf)

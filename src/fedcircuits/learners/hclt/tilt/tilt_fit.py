@@ -1,0 +1,352 @@
+"""Fitting the tilt by preconditioned L-BFGS on cross-entropy + NLL / D + penalties / N.
+
+For a fixed tree the rows enter only through their codes and the root's evidence, so one evaluation
+is a sparse product, a softmax and a normaliser pass over Y rows: milliseconds for tens of thousands
+of rows. The problem is convex in (c, g).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, sparse, stats
+
+from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.tilt.priors import (
+    TiltLayout,
+    TiltPrior,
+    coarse_penalty,
+    fine_penalty,
+)
+from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser
+from fedcircuits.learners.hclt.tilt.tilted_pass import TiltedPass, sums_by_index
+from fedcircuits.learners.hclt.tree.chow_liu import one_hot
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, TreePass, Upward, block_patterns
+from fedcircuits.learners.hclt.tree.patterns import Patterns
+
+# Ridge on the root logits, in rows: keeps states that few rows use near zero.
+_ROOT_RIDGE = 5.0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labelled coded rows prepared for tilt evaluations under fixed trees.
+
+    Attributes:
+        indicator: (n, W) sparse one-hot codes.
+        labels: (n,) classes.
+        weights: (n,) row weights summing to one.
+        n_effective: Number of rows behind the weights.
+        evidence: (1 or Y, n, H) scaled root evidence under the shared tree or each class's.
+        log_scale: (1 or Y, n) its log scale.
+        complete: (n,) one for rows without missing cells, zero for the others.
+        hole_rows: Numbers of the rows with missing cells.
+        hole_codes: Their codes.
+        holes: Their patterns; none where all rows are complete.
+    """
+
+    indicator: sparse.csr_matrix
+    labels: IntegerArray
+    weights: FloatArray
+    n_effective: float
+    evidence: npt.NDArray[np.floating]
+    log_scale: FloatArray
+    complete: FloatArray
+    hole_rows: npt.NDArray[np.int64]
+    hole_codes: IntegerArray
+    holes: Patterns | None
+
+
+def take_rows(rows: Rows, chosen: npt.NDArray[np.int64], tree: LatentTree) -> Rows:
+    """Some of the rows; `tree` gives the structure."""
+    weights = rows.weights[chosen]
+    share = float(weights.sum())
+    hole_number = np.full(len(rows.labels), -1)
+    hole_number[rows.hole_rows] = np.arange(len(rows.hole_rows))
+    hole_rows = np.flatnonzero(hole_number[chosen] >= 0)
+    hole_codes = rows.hole_codes[hole_number[chosen][hole_rows]]
+    return Rows(
+        indicator=rows.indicator[chosen],
+        labels=rows.labels[chosen],
+        weights=weights / share,
+        n_effective=rows.n_effective * share,
+        evidence=rows.evidence[:, chosen],
+        log_scale=rows.log_scale[:, chosen],
+        complete=rows.complete[chosen],
+        hole_rows=hole_rows,
+        hole_codes=hole_codes,
+        holes=block_patterns(tree, hole_codes) if len(hole_rows) else None,
+    )
+
+
+def prepare_rows(
+    model: TiltedTree,
+    codes: IntegerArray,
+    labels: IntegerArray,
+    weights: FloatArray,
+    dtype: npt.DTypeLike = np.float32,
+) -> Rows:
+    """Upward passes of the model's trees over coded rows.
+
+    Complete rows need no other pass while the trees stay fixed. Rows with missing cells go through
+    passes over tilted tables in every evaluation (see :mod:`.tilted_pass`).
+
+    Args:
+        model: Gives the trees; its tilt is not used.
+        codes: (n, D) states, -1 where missing.
+        labels: (n,) classes.
+        weights: (n,) row weights.
+        dtype: Float type of the stored evidence, the largest array of a fit.
+    """
+    evidence, log_scale = [], []
+    for tree in model.trees:
+        rows, scale = TreePass(tree, dtype).root_evidence(codes)
+        evidence.append(rows)
+        log_scale.append(scale)
+    tree = model.trees[0]
+    hole_rows = np.flatnonzero((codes < 0).any(axis=1))
+    return Rows(
+        indicator=one_hot(codes, model.trees[0].cards),
+        labels=labels,
+        weights=weights / weights.sum(),
+        n_effective=float(weights.sum()),
+        evidence=np.stack(evidence),
+        log_scale=np.stack(log_scale),
+        complete=np.asarray((codes >= 0).all(axis=1), dtype=np.float64),
+        hole_rows=hole_rows,
+        hole_codes=codes[hole_rows],
+        holes=block_patterns(tree, codes[hole_rows]) if len(hole_rows) else None,
+    )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How well a tilted tree fits rows.
+
+    Attributes:
+        cross_entropy: Mean -log p(y | x).
+        nll: Mean -log p(x, y).
+        objective: cross_entropy + nll / D.
+        row_objective: (n,) the objective of every row.
+        row_cross_entropy: (n,) -log p(y | x) of every row.
+        auc: Area under the ROC curve of the second of two classes; none with more.
+    """
+
+    cross_entropy: float
+    nll: float
+    objective: float
+    row_objective: FloatArray
+    row_cross_entropy: FloatArray
+    auc: float | None
+
+    def summary(self) -> dict[str, float | None]:
+        """The means, for a report."""
+        return {"cross_entropy": self.cross_entropy, "nll": self.nll, "auc": self.auc}
+
+
+@dataclass(frozen=True)
+class HolePass:
+    """What the gradient needs from one class's pass over rows with missing cells."""
+
+    tilted: TiltedPass
+    total: npt.NDArray[np.floating]
+    up: Upward
+
+
+def class_logits(
+    model: TiltedTree, rows: Rows
+) -> tuple[FloatArray, list[FloatArray], list[HolePass]]:
+    """Unnormalised log p(x, y) without log Z.
+
+    Returns:
+        (n, Y) logits; for every class the evidence-weighted sum over root states (n,), which the
+        gradient of the root logits needs; and the passes over rows with missing cells, if any.
+    """
+    logits = np.asarray(rows.indicator @ model.g.T)
+    logits += model.c
+    weights = model.root_weights()
+    mixed: list[FloatArray] = []
+    hole_passes: list[HolePass] = []
+    for y in range(model.n_classes):
+        source = y if len(rows.evidence) > 1 else 0
+        total = rows.evidence[source] @ weights[y].astype(rows.evidence.dtype)
+        total = np.maximum(total.astype(np.float64), 1e-300)
+        mixed.append(total)
+        logits[:, y] += np.log(total) + rows.log_scale[source]
+        if rows.holes is not None:
+            tilted = TiltedPass(model, y, rows.evidence.dtype, weights[y])
+            logs, root_sum, up = tilted.upward(rows.holes)
+            logits[rows.hole_rows, y] = logs[rows.holes.row_index]
+            hole_passes.append(HolePass(tilted, root_sum, up))
+    return logits, mixed, hole_passes
+
+
+def score(model: TiltedTree, rows: Rows) -> Scores:
+    """Cross-entropy and NLL of rows."""
+    flows = normaliser(model, [TreePass(tree) for tree in model.trees])
+    logits, _, _ = class_logits(model, rows)
+    chosen = logits[np.arange(len(logits)), rows.labels]
+    row_entropy = np.logaddexp.reduce(logits, axis=1) - chosen
+    row_objective = row_entropy + (flows.log_z - chosen) / model.trees[0].n_columns
+    return Scores(
+        cross_entropy=float(rows.weights @ row_entropy),
+        nll=flows.log_z - float(rows.weights @ chosen),
+        objective=float(rows.weights @ row_objective),
+        row_objective=row_objective,
+        row_cross_entropy=row_entropy,
+        auc=_auc(logits, rows.labels),
+    )
+
+
+def _auc(logits: FloatArray, labels: IntegerArray) -> float | None:
+    """Unweighted area under the ROC curve from ranks; none where it is not defined."""
+    positive = labels == 1
+    n_positive = int(positive.sum())
+    n_negative = len(labels) - n_positive
+    if logits.shape[1] != 2 or n_positive == 0 or n_negative == 0:
+        return None
+    ranks = stats.rankdata(logits[:, 1] - logits[:, 0])
+    surplus = float(ranks[positive].sum()) - n_positive * (n_positive + 1) / 2
+    return surplus / (n_positive * n_negative)
+
+
+class TiltProblem:
+    """The objective of the tilt over a flat, preconditioned vector."""
+
+    def __init__(self, model: TiltedTree, rows: Rows, layout: TiltLayout, prior: TiltPrior) -> None:
+        """Set up for fixed trees (those of `model`), rows and prior."""
+        self.model = model
+        self.rows = rows
+        self.layout = layout
+        self.prior = prior
+        self._passes = [TreePass(tree) for tree in model.trees]
+        Y, H = model.n_classes, model.trees[0].n_states
+        self._sizes = [Y, Y * layout.n_fine, Y * layout.n_coarse, Y * H]
+        self._target = np.zeros((len(rows.labels), Y))
+        self._target[np.arange(len(rows.labels)), rows.labels] = 1.0
+        self._scale = self._preconditioner()
+
+    def _preconditioner(self) -> FloatArray:
+        """1 / sqrt(curvature): count * p(1 - p) + ridge for every coordinate."""
+        rows, Y = self.rows, self.model.n_classes
+        share = rows.weights @ self._target  # (Y,)
+        variance = rows.n_effective * share * (1 - share) + 1e-6
+        cells = np.asarray(rows.indicator.T @ rows.weights)
+        coarse = self.layout.coarse_of.T @ cells
+        fine_ridge = self.prior.fine[self.layout.column_of]
+        coarse_ridge = 2 * self.prior.coarse[self.layout.coarse_column]
+        root = np.full(self.model.trees[0].n_states, 1.0 / self.model.trees[0].n_states)
+        parts = [
+            variance,
+            (np.outer(variance, cells) + fine_ridge).ravel(),
+            (np.outer(variance, coarse) + coarse_ridge).ravel(),
+            np.outer(variance, root).ravel() + _ROOT_RIDGE,
+        ]
+        assert [len(part) for part in parts] == self._sizes, Y
+        return np.asarray(np.sqrt(rows.n_effective / np.concatenate(parts)))
+
+    def unpack(self, vector: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """c (Y,), fine (Y, W), coarse (Y, C) and root logits (Y, H) of a vector."""
+        Y = self.model.n_classes
+        c, fine, coarse, root = np.split(vector * self._scale, np.cumsum(self._sizes)[:-1])
+        return c, fine.reshape(Y, -1), coarse.reshape(Y, self.layout.n_coarse), root.reshape(Y, -1)
+
+    def pack(
+        self, c: FloatArray, fine: FloatArray, coarse: FloatArray, root: FloatArray
+    ) -> FloatArray:
+        """Inverse of :meth:`unpack`."""
+        flat = np.concatenate([c, fine.ravel(), coarse.ravel(), root.ravel()])
+        return np.asarray(flat / self._scale)
+
+    def model_at(self, vector: FloatArray) -> TiltedTree:
+        """The tilted tree of a vector."""
+        c, fine, coarse, root = self.unpack(vector)
+        return self.model.with_tilt(c, fine + (self.layout.coarse_of @ coarse.T).T, root)
+
+    def __call__(self, vector: FloatArray) -> tuple[float, FloatArray]:
+        """Objective and gradient."""
+        _, fine, coarse, root = self.unpack(vector)
+        model = self.model_at(vector)
+        rows, D = self.rows, self.model.trees[0].n_columns
+        flows = normaliser(model, self._passes)
+        logits, mixed, hole_passes = class_logits(model, rows)
+        log_total = np.logaddexp.reduce(logits, axis=1)
+        chosen = (logits * self._target).sum(axis=1)
+        value = float(rows.weights @ (log_total - chosen))
+        value += (flows.log_z - float(rows.weights @ chosen)) / D
+        # d objective / d logits, the normaliser apart.
+        residual = np.exp(logits - log_total[:, None]) - (1.0 + 1.0 / D) * self._target
+        residual *= rows.weights[:, None]
+        d_c = residual.sum(axis=0) + np.exp(flows.log_class - flows.log_z) / D
+        plain = residual if rows.holes is None else residual * rows.complete[:, None]
+        d_g = np.asarray(rows.indicator.T @ plain).T + flows.cells / D
+        d_root = flows.root / D
+        weights = model.root_weights()
+        for y in range(model.n_classes):
+            evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]
+            pull = (plain[:, y] / mixed[y]).astype(evidence.dtype)
+            d_root[y] += weights[y] * (pull @ evidence)
+        for y, hole in enumerate(hole_passes):
+            assert rows.holes is not None
+            pull = sums_by_index(rows.holes.row_index, residual[rows.hole_rows, y], len(hole.total))
+            tables = [np.zeros_like(table) for table in model.trees[0].emissions]
+            d_root[y] += hole.tilted.add_flows(rows.holes, hole.up, hole.total, pull, tables, None)
+            d_g[y] += np.concatenate([table.sum(axis=0) for table in tables])
+        d_coarse = (self.layout.coarse_of.T @ d_g.T).T
+        n = rows.n_effective
+        cost, slope = fine_penalty(fine, self.prior, self.layout)
+        value += cost / n
+        d_g += slope / n
+        cost, slope = coarse_penalty(coarse, self.prior, self.layout)
+        value += cost / n
+        d_coarse += slope / n
+        value += 0.5 * _ROOT_RIDGE * float(np.square(root).sum()) / n
+        d_root += _ROOT_RIDGE * root / n
+        gradient = np.concatenate([d_c, d_g.ravel(), d_coarse.ravel(), d_root.ravel()])
+        return value, gradient * self._scale
+
+
+def curvature(model: TiltedTree, rows: Rows) -> FloatArray:
+    """(Y, W) sum over the rows in a state of p(y | x)(1 - p(y | x)), in rows."""
+    logits, _, _ = class_logits(model, rows)
+    p = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+    spread = p * (1 - p) * (rows.weights * rows.n_effective)[:, None]
+    return np.asarray(rows.indicator.T @ spread).T
+
+
+def start_vector(problem: TiltProblem, tau: float) -> FloatArray:
+    """Start at g = tau log(p(x_j | y) / p(x_j)) from the rows, everything else at zero."""
+    rows, model = problem.rows, problem.model
+    Y = model.n_classes
+    target = np.zeros((len(rows.labels), Y))
+    target[np.arange(len(rows.labels)), rows.labels] = rows.weights
+    joint = np.asarray(rows.indicator.T @ target).T * rows.n_effective
+    share = target.sum(axis=0)
+    overall = joint.sum(axis=0)
+    # Two pseudo-rows that follow the class shares: a state never seen keeps a tilt of zero.
+    ratio = (joint + 2.0 * share[:, None]) / ((overall + 2.0) * np.maximum(share, 1e-12)[:, None])
+    g = tau * np.log(np.maximum(ratio, 1e-12))
+    c = np.log(np.maximum(share, 1e-12))
+    coarse = np.zeros((Y, problem.layout.n_coarse))
+    return problem.pack(c, g, coarse, np.zeros_like(model.root_logits))
+
+
+def fit_tilt(
+    problem: TiltProblem, start: FloatArray, n_steps: int = 60, memory: int = 12
+) -> tuple[FloatArray, dict[str, float]]:
+    """Run L-BFGS and return the vector and a small report."""
+    result = optimize.minimize(
+        problem,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": n_steps, "maxcor": memory, "ftol": 1e-9, "gtol": 1e-7},
+    )
+    report = {
+        "objective": float(result.fun),
+        "steps": float(result.nit),
+        "evaluations": float(result.nfev),
+    }
+    return np.asarray(result.x), report

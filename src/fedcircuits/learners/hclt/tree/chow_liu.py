@@ -1,0 +1,242 @@
+"""Chow-Liu trees: pairwise mutual information of coded columns and its maximum spanning tree.
+
+The structure of the hidden Chow-Liu tree is read off pairwise counts. Counts are taken in blocks of
+columns through (sparse or dense) one-hot products, so 1,556 binary columns and 30 columns with 250
+states each are both a matter of a second. Structure needs far fewer rows than parameters: callers
+with very many rows pass a subsample (see :func:`structure_rows`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from fedcircuits.arrays import FloatArray, IntegerArray
+
+# Widest block of one-hot columns on the left of a product; bounds memory at this times the width.
+_BLOCK_WIDTH = 1024
+# Above this share of non-zeros a dense product beats the sparse one.
+_DENSE_SHARE = 0.04
+# Rows that are enough to rank pairs of columns; a million rows give the same tree 10x slower.
+MAX_STRUCTURE_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class RootedTree:
+    """A rooted spanning tree over D nodes.
+
+    Attributes:
+        parent: (D,) parent of every node, -1 at the root.
+        order: (D,) topological order, parents before children.
+    """
+
+    parent: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64]
+
+
+def structure_rows(
+    n_rows: int, rng: np.random.Generator, limit: int = MAX_STRUCTURE_ROWS
+) -> npt.NDArray[np.int64] | slice:
+    """Rows to learn the structure from: all of them, or a random subset of `limit`."""
+    if n_rows <= limit:
+        return slice(None)
+    return np.sort(rng.choice(n_rows, size=limit, replace=False))
+
+
+def one_hot(
+    codes: IntegerArray, cards: tuple[int, ...], dtype: npt.DTypeLike = np.float64
+) -> sparse.csr_matrix:
+    """Sparse (n, sum(cards)) indicator matrix; a missing cell (-1) has no entry.
+
+    Args:
+        codes: (n, D) states, -1 where missing.
+        cards: Number of states of each column.
+        dtype: Type of the stored ones.
+    """
+    n, n_columns = codes.shape
+    offsets = np.concatenate(([0], np.cumsum(cards)[:-1])) if n_columns else np.zeros(0)
+    observed = codes >= 0
+    indices = (codes + offsets[None, :].astype(np.int64))[observed].astype(np.int32)
+    indptr = np.concatenate(([0], np.cumsum(observed.sum(axis=1)))).astype(np.int32)
+    data = np.ones(len(indices), dtype=dtype)
+    return sparse.csr_matrix((data, indices, indptr), shape=(n, int(np.sum(cards))))
+
+
+def mutual_information(
+    codes: IntegerArray, cards: tuple[int, ...], weights: FloatArray | None = None
+) -> FloatArray:
+    """Bias-corrected mutual information (nats) of every pair of columns.
+
+    Every pair uses the rows in which both are observed. The plug-in estimate of independent columns
+    is about (a - 1)(b - 1) / 2N too high for a x b occupied states; the Miller-Madow term removes
+    that, otherwise columns with many states would attract all edges.
+
+    Args:
+        codes: (n, D) states, -1 where missing.
+        cards: Number of states of each column.
+        weights: (n,) row weights; the correction uses Kish's effective number of rows.
+
+    Returns:
+        (D, D) symmetric matrix with a zero diagonal; entries may be slightly negative.
+    """
+    n_columns = codes.shape[1]
+    widths = np.asarray(cards, dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(widths)))
+    indicator = one_hot(codes, cards)
+    weighted = indicator
+    rows_per_weight = 1.0
+    if weights is not None:
+        weighted = sparse.diags(weights) @ indicator
+        rows_per_weight = float(weights.sum() / max(float(np.square(weights).sum()), 1e-300))
+    dense = n_columns / max(int(starts[-1]), 1) > _DENSE_SHARE
+    # float32 counts are exact up to 2^24 rows.
+    right = indicator.astype(np.float32).toarray() if dense else indicator
+    left = weighted.astype(np.float32).toarray().T.copy() if dense else weighted.tocsc()
+
+    information = np.zeros((n_columns, n_columns))
+    first = 0
+    while first < n_columns:
+        last = first + 1
+        while last < n_columns and starts[last + 1] - starts[first] <= _BLOCK_WIDTH:
+            last += 1
+        # Pairs with an earlier column are known from that column's block.
+        lo, hi = starts[first], starts[last]
+        if dense:
+            counts = np.asarray(left[lo:hi] @ right[:, lo:], dtype=np.float64)
+        else:
+            product = sparse.csr_matrix(left[:, lo:hi].T @ right[:, lo:])
+            counts = np.asarray(product.toarray(), dtype=np.float64)
+        block = information_of_counts(
+            counts, starts[first:last] - lo, starts[first:-1] - lo, rows_per_weight
+        )
+        information[first:last, first:] = block
+        information[first:, first:last] = block.T
+        first = last
+    np.fill_diagonal(information, 0.0)
+    return information
+
+
+def information_of_counts(
+    counts: FloatArray,
+    row_starts: IntegerArray,
+    column_starts: IntegerArray,
+    rows_per_weight: float,
+) -> FloatArray:
+    """Mutual information of the column pairs of one block of pair counts.
+
+    Args:
+        counts: (states of the block's columns, states of all columns from the block on).
+        row_starts: (block columns,) first state of every block column.
+        column_starts: (columns,) first state of every column.
+        rows_per_weight: Effective rows per unit of weight.
+
+    Returns:
+        (block columns, columns) information in nats.
+    """
+
+    def log_or_zero(values: FloatArray) -> FloatArray:
+        return np.log(np.where(values > 0, values, 1.0))
+
+    def per_pair(values: FloatArray) -> FloatArray:
+        return np.asarray(
+            np.add.reduceat(np.add.reduceat(values, row_starts, axis=0), column_starts, axis=1)
+        )
+
+    by_row = np.add.reduceat(counts, column_starts, axis=1)
+    by_column = np.add.reduceat(counts, row_starts, axis=0)
+    total = np.add.reduceat(by_row, row_starts, axis=0)
+    occupied = (
+        per_pair((counts > 0).astype(np.float64))
+        - np.add.reduceat((by_row > 0).astype(np.float64), row_starts, axis=0)
+        - np.add.reduceat((by_column > 0).astype(np.float64), column_starts, axis=1)
+        + 1.0
+    )
+    joint = per_pair(counts * log_or_zero(counts))
+    left = np.add.reduceat(by_row * log_or_zero(by_row), row_starts, axis=0)
+    right = np.add.reduceat(by_column * log_or_zero(by_column), column_starts, axis=1)
+    safe_total = np.where(total > 0, total, 1.0)
+    plug_in = (joint - left - right) / safe_total + np.log(safe_total)
+    corrected = plug_in - occupied / (2.0 * safe_total * rows_per_weight)
+    return np.where(total > 0, corrected, 0.0)
+
+
+def maximum_spanning_tree(information: FloatArray) -> list[tuple[int, int]]:
+    """Edges of the maximum spanning tree (Prim); ties go to the lower index.
+
+    Args:
+        information: (D, D) symmetric edge values.
+
+    Returns:
+        D - 1 undirected edges.
+    """
+    n_nodes = len(information)
+    edges: list[tuple[int, int]] = []
+    if n_nodes == 0:
+        return edges
+    outside = np.ones(n_nodes, dtype=bool)
+    outside[0] = False
+    best = information[0].copy()
+    nearest = np.zeros(n_nodes, dtype=np.int64)
+    for _ in range(n_nodes - 1):
+        node = int(np.argmax(np.where(outside, best, -np.inf)))
+        edges.append((int(nearest[node]), node))
+        outside[node] = False
+        closer = outside & (information[node] > best)
+        best[closer] = information[node][closer]
+        nearest[closer] = node
+    return edges
+
+
+def root_tree(n_nodes: int, edges: list[tuple[int, int]], root: int | None = None) -> RootedTree:
+    """Direct the edges of a tree away from a root.
+
+    Args:
+        n_nodes: Number of nodes D.
+        edges: D - 1 undirected edges.
+        root: The root; by default the centre of the tree, which keeps the passes shallow.
+    """
+    neighbours: list[list[int]] = [[] for _ in range(n_nodes)]
+    for a, b in edges:
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    start = _centre(neighbours) if root is None else root
+    parent = np.full(n_nodes, -1, dtype=np.int64)
+    order = [start]
+    seen = {start}
+    for node in order:  # grows while it is walked: breadth first
+        for child in sorted(neighbours[node]):
+            if child not in seen:
+                seen.add(child)
+                parent[child] = node
+                order.append(child)
+    if len(order) != n_nodes:
+        raise ValueError(f"edges reach {len(order)} of {n_nodes} nodes: not a spanning tree")
+    return RootedTree(parent=parent, order=np.asarray(order, dtype=np.int64))
+
+
+def _centre(neighbours: list[list[int]]) -> int:
+    """Centre of a tree by peeling leaves."""
+    degree = np.asarray([len(near) for near in neighbours])
+    remaining = len(neighbours)
+    layer = [node for node in range(remaining) if degree[node] <= 1]
+    while remaining > 2:
+        remaining -= len(layer)
+        following: list[int] = []
+        for leaf in layer:
+            for near in neighbours[leaf]:
+                degree[near] -= 1
+                if degree[near] == 1:
+                    following.append(near)
+        layer = following
+    return layer[0]
+
+
+def chow_liu_tree(
+    codes: IntegerArray, cards: tuple[int, ...], weights: FloatArray | None = None
+) -> RootedTree:
+    """The Chow-Liu tree of coded data (see :func:`mutual_information` for the arguments)."""
+    information = mutual_information(codes, cards, weights)
+    return root_tree(codes.shape[1], maximum_spanning_tree(information))

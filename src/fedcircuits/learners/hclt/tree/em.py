@@ -1,0 +1,310 @@
+"""Expectation maximisation for latent trees: initialisation, warm-up, full-batch steps, early stop.
+
+Every step is a MAP step: the M-step adds Dirichlet pseudo-counts, so what never decreases is the
+log-likelihood plus the log prior (:func:`log_prior`). The pseudo-counts of an emission are spread
+like the column's own distribution, so a state used by few rows falls back to the marginal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.tree.latent_tree import (
+    Counts,
+    LatentTree,
+    TreePass,
+    block_patterns,
+    row_blocks,
+)
+from fedcircuits.learners.hclt.tree.patterns import Patterns
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """Pseudo-counts of the MAP step.
+
+    Attributes:
+        emission: Pseudo-rows per latent state and column, spread like the column's marginal.
+        transition: Pseudo-rows per parent state, spread evenly over the child's states.
+        root: Pseudo-rows of the root distribution, spread evenly.
+    """
+
+    emission: float = 1.0
+    transition: float = 1.0
+    root: float = 1.0
+
+
+@dataclass(frozen=True)
+class EmOptions:
+    """How long and how EM runs.
+
+    Attributes:
+        n_iterations: Most full-batch steps.
+        n_warmup_epochs: Epochs of stepwise EM on mini-batches before them; 0 for none.
+        batch_size: Rows of a warm-up batch.
+        smoothing: Pseudo-counts.
+        tolerance: Stop when validation improves by less than this many nats per row ...
+        patience: ... for so many checks in a row.
+        dtype: Float type of the expected counts.
+    """
+
+    n_iterations: int = 40
+    n_warmup_epochs: int = 3
+    batch_size: int = 1024
+    smoothing: Smoothing = field(default_factory=Smoothing)
+    tolerance: float = 1e-3
+    patience: int = 3
+    dtype: npt.DTypeLike = np.float32
+
+
+@dataclass(frozen=True)
+class EmResult:
+    """What EM returns.
+
+    Attributes:
+        tree: The parameters with the best validation likelihood (the last ones without validation).
+        train_curve: Mean training log-likelihood before every full-batch step.
+        validation_curve: Mean validation log-likelihood, after the warm-up and every step.
+        n_steps: Full-batch steps taken.
+        converged: Whether the early stop ended the run.
+    """
+
+    tree: LatentTree
+    train_curve: list[float]
+    validation_curve: list[float]
+    n_steps: int
+    converged: bool
+
+
+def column_marginals(
+    codes: IntegerArray, cards: tuple[int, ...], weights: FloatArray
+) -> list[FloatArray]:
+    """Marginals of the columns with one pseudo-row spread evenly, D arrays (card_j,)."""
+    marginals = []
+    for column, card in enumerate(cards):
+        cells = codes[:, column]
+        seen = cells >= 0
+        counts = np.bincount(cells[seen], weights=weights[seen], minlength=card) + 1.0 / card
+        marginals.append(counts / counts.sum())
+    return marginals
+
+
+def maximise(
+    counts: Counts, tree: LatentTree, smoothing: Smoothing, priors: list[FloatArray]
+) -> LatentTree:
+    """The M-step: normalised counts plus pseudo-counts.
+
+    Args:
+        counts: Expected counts.
+        tree: Gives the structure.
+        smoothing: Pseudo-counts.
+        priors: D distributions (card_j,) the emissions' pseudo-counts follow.
+    """
+    H = tree.n_states
+    root = counts.root + smoothing.root / H
+    transitions = counts.pairs + smoothing.transition / H
+    emissions = []
+    for table, prior in zip(counts.emissions, priors, strict=True):
+        emissions.append(_normalised(table + smoothing.emission * prior))
+    return LatentTree(
+        parent=tree.parent,
+        order=tree.order,
+        latent_of=tree.latent_of,
+        root=_normalised(root),
+        transitions=_normalised(transitions),
+        emissions=tuple(emissions),
+    )
+
+
+def _normalised(values: FloatArray) -> FloatArray:
+    """Rows scaled to sum to one; a row of zeros (no smoothing, unused state) becomes uniform."""
+    total = values.sum(axis=-1, keepdims=True)
+    return np.where(total > 0, values / np.where(total > 0, total, 1.0), 1.0 / values.shape[-1])
+
+
+def log_prior(tree: LatentTree, smoothing: Smoothing, priors: list[FloatArray]) -> float:
+    """Log of the unnormalised Dirichlet priors: what MAP adds to the log-likelihood."""
+    H = tree.n_states
+    inner = [latent for latent in range(len(tree.parent)) if tree.parent[latent] >= 0]
+    total = smoothing.root / H * float(np.log(tree.root).sum())
+    total += smoothing.transition / H * float(np.log(tree.transitions[inner]).sum())
+    for table, prior in zip(tree.emissions, priors, strict=True):
+        total += smoothing.emission * float((np.log(table) @ prior).sum())
+    return total
+
+
+def initial_tree(
+    parent: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+    latent_of: npt.NDArray[np.int64],
+    marginals: list[FloatArray],
+    n_states: int,
+    codes: IntegerArray,
+    rng: np.random.Generator,
+    prototype_share: float = 0.5,
+    stay: float = 0.9,
+) -> LatentTree:
+    """Start from the data: state h of every latent leans towards the h-th of H random rows.
+
+    The latents of one prototype row are coupled (transitions favour staying with the same h), so
+    the start is a soft mixture around H rows that EM then loosens edge by edge.
+
+    Args:
+        parent: (L,) latent tree.
+        order: (L,) topological order.
+        latent_of: (D,) latent of every column.
+        marginals: D column distributions.
+        n_states: H.
+        codes: (n, D) rows to draw the prototypes from.
+        rng: Source of the draw.
+        prototype_share: Weight of the prototype's value in its emission.
+        stay: Weight of the diagonal in the transitions.
+    """
+    H, L = n_states, len(parent)
+    chosen = rng.choice(len(codes), size=H, replace=len(codes) < H)
+    emissions = []
+    for column, marginal in enumerate(marginals):
+        table = np.tile(marginal, (H, 1)) * rng.uniform(0.8, 1.2, size=(H, len(marginal)))
+        table /= table.sum(axis=1, keepdims=True)
+        values = codes[chosen, column]
+        seen = values >= 0
+        table[seen] *= 1.0 - prototype_share
+        table[np.flatnonzero(seen), values[seen]] += prototype_share
+        emissions.append(table)
+    noise = rng.uniform(0.8, 1.2, size=(L, H, H))
+    noise /= noise.sum(axis=2, keepdims=True)
+    transitions = (1.0 - stay) * noise + stay * np.eye(H)
+    return LatentTree(
+        parent=parent,
+        order=order,
+        latent_of=latent_of,
+        root=np.full(H, 1.0 / H),
+        transitions=transitions,
+        emissions=tuple(emissions),
+    )
+
+
+def fit_em(
+    start: LatentTree,
+    codes: IntegerArray,
+    weights: FloatArray,
+    options: EmOptions,
+    rng: np.random.Generator,
+    validation: tuple[IntegerArray, FloatArray] | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> EmResult:
+    """Run EM from `start`.
+
+    Args:
+        start: Initial parameters (and structure).
+        codes: (n, D) training rows, -1 where missing.
+        weights: (n,) row weights.
+        options: Steps, smoothing, early stop.
+        rng: Order of the warm-up batches.
+        validation: Held-out (rows, weights) for the early stop; none to run all steps.
+        progress: Called with (fraction done, text).
+    """
+    priors = column_marginals(codes, start.cards, weights)
+    tree = start
+    if options.n_warmup_epochs > 0 and len(codes) >= 2 * options.batch_size:
+        tree = _warm_up(tree, codes, weights, options, priors, rng, progress)
+
+    blocks = [(block_patterns(tree, codes[rows]), weights[rows]) for rows in row_blocks(len(codes))]
+    held_out = []
+    if validation is not None:
+        held_out = [
+            (block_patterns(tree, validation[0][rows]), validation[1][rows])
+            for rows in row_blocks(len(validation[0]))
+        ]
+    train_curve: list[float] = []
+    validation_curve: list[float] = []
+    best, best_score = tree, -np.inf
+    if validation is not None:
+        best_score = _mean_log_likelihood(tree, held_out, options.dtype)
+        validation_curve.append(best_score)
+    stale = 0
+    converged = False
+    for step in range(options.n_iterations):
+        counts = Counts.zeros(tree)
+        tree_pass = TreePass(tree, options.dtype)
+        for patterns, row_weights in blocks:
+            tree_pass.add_counts(patterns, row_weights, counts)
+        train_curve.append(counts.log_likelihood / counts.weight)
+        tree = maximise(counts, tree, options.smoothing, priors)
+        if validation is not None:
+            current = _mean_log_likelihood(tree, held_out, options.dtype)
+            validation_curve.append(current)
+            stale = 0 if current > best_score + options.tolerance else stale + 1
+            if current > best_score:
+                best, best_score = tree, current
+        if progress is not None:
+            progress((step + 1) / options.n_iterations, f"EM step {step + 1}")
+        if stale >= options.patience:
+            converged = True
+            break
+    return EmResult(
+        tree=tree if validation is None else best,
+        train_curve=train_curve,
+        validation_curve=validation_curve,
+        n_steps=len(train_curve),
+        converged=converged,
+    )
+
+
+def _warm_up(
+    tree: LatentTree,
+    codes: IntegerArray,
+    weights: FloatArray,
+    options: EmOptions,
+    priors: list[FloatArray],
+    rng: np.random.Generator,
+    progress: Callable[[float, str], None] | None,
+) -> LatentTree:
+    """Stepwise EM: every batch moves the running counts by a shrinking share.
+
+    The first passes of full-batch EM only undo the random start; batches do that for a fraction of
+    the cost.
+    """
+    total = float(weights.sum())
+    shuffled = rng.permutation(len(codes))
+    # The batches stay the same in every epoch (their order does not), so that they are compressed
+    # once.
+    batches = []
+    for first in range(0, len(codes) - options.batch_size + 1, options.batch_size):
+        rows = shuffled[first : first + options.batch_size]
+        batches.append((block_patterns(tree, codes[rows]), weights[rows]))
+    running: Counts | None = None
+    step = 0
+    for epoch in range(options.n_warmup_epochs):
+        for number in rng.permutation(len(batches)):
+            patterns, row_weights = batches[number]
+            counts = Counts.zeros(tree)
+            TreePass(tree, options.dtype).add_counts(patterns, row_weights, counts)
+            scale = total / max(counts.weight, 1e-300)
+            if running is None:
+                running = Counts.zeros(tree)
+                running.blend(counts, 1.0, scale)
+            else:
+                running.blend(counts, (step + 2.0) ** -0.6, scale)
+            tree = maximise(running, tree, options.smoothing, priors)
+            step += 1
+        if progress is not None:
+            progress(0.0, f"warm-up epoch {epoch + 1} of {options.n_warmup_epochs}")
+    return tree
+
+
+def _mean_log_likelihood(
+    tree: LatentTree, blocks: list[tuple[Patterns, FloatArray]], dtype: npt.DTypeLike
+) -> float:
+    """Weighted mean log-likelihood of compressed rows."""
+    tree_pass = TreePass(tree, dtype)
+    total, weight = 0.0, 0.0
+    for patterns, weights in blocks:
+        total += float(weights @ tree_pass.pattern_log_likelihood(patterns))
+        weight += float(weights.sum())
+    return total / weight
