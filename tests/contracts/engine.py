@@ -27,6 +27,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.federation.client.spec import Birth
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire import messages as m
 
 
@@ -110,7 +111,7 @@ class EngineContract:
         assert "east" in str(answers["east"])
 
     def test_server_agrees_with_all_clients(self, transport: Any) -> None:
-        server = Server(transport, label="bought")
+        server = Server.start(transport, ServerSettings(label="bought"))
         assert server.setting == "horizontal"
         assert server.n_rows == {"north": 40, "south": 40, "west": 40}
 

@@ -20,6 +20,7 @@ from fedcircuits.federation.agreement.joint_columns import worth_telling
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.packing import pack_codes
 from fedcircuits.learners.hclt.learner import Hclt
@@ -206,7 +207,7 @@ def test_a_class_of_one_row_is_refused() -> None:
     frames = {"a": columns_split()["a"].rename(columns={"id": ID, "y": LABEL})}
     client = local(frames, "hclt")._clients["a"]
     guarded = Guarded(client, Policy(min_rows=5, label="told"))
-    server = Server(LocalEngine({"a": guarded}), label=LABEL)
+    server = Server.start(LocalEngine({"a": guarded}), ServerSettings(label=LABEL))
     rows = np.arange(20, dtype=np.int32)
     server.call("alignment", "align", {"a": m.Align(rows)}, m.Ready)
     classes = np.r_[0, np.ones(19, dtype=np.int64)]

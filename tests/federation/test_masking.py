@@ -14,6 +14,7 @@ from contracts.rule import columns_split, rows_split, small_table
 from fedcircuits.arrays import Arrays
 from fedcircuits.errors import FedcircuitsError, FederationError
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.masking import add_masked, masked
 from fedcircuits.learners.hclt.learner import Mixture
@@ -79,7 +80,7 @@ def test_no_two_different_questions_share_a_mask() -> None:
         told = member.call("round", {"a": asked.to_bytes()})["a"]
         return m.RoundDone.from_bytes(told).sums  # type: ignore[arg-type]
 
-    server = Server(member, label=LABEL)
+    server = Server.start(member, ServerSettings(label=LABEL))
     assert server.clients == ["a", "b", "c"]
     asked = [terms_of(others, {}, 0) for others in (["a", "b"], ["a", "c"], ["a", "b", "c"])]
     for name in asked[0]:

@@ -27,6 +27,7 @@ from fedcircuits.federation.policy.disclosure import ENTRIES
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy, PolicyError
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire import messages as m
 from recorder import Recorder
 
@@ -64,7 +65,7 @@ def error_of(reply: bytes) -> str:
 def ready(policy: Policy, learner: str = "factorised", **more: Any) -> Guarded:
     """A client that has agreed on a schema with a server."""
     member = client("a", table(n=160), policy, learner, **more)
-    Server(engine({"a": member}), label=LABEL, min_rows=policy.min_rows)
+    Server.start(engine({"a": member}), ServerSettings(label=LABEL, min_rows=policy.min_rows))
     return member
 
 

@@ -33,6 +33,7 @@ from fedcircuits.federation.model.remote_circuit import RemoteCircuit
 from fedcircuits.federation.server.fitted_parts import Ingredients, Job, LostClientError, fit
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Data, Kind, Schema
@@ -194,15 +195,15 @@ class FederationRun:
         return self.learner[client]
 
     def _server(self, transport: Transport, schema: Schema | None) -> Server:
-        return Server(
-            transport,
+        settings = ServerSettings(
             label=self.label,
             seed=self.seed,
             min_rows=self.min_rows,
             timeout=self.timeout,
             schema=schema,
-            go_on=self.allow_missing,
+            allow_missing=self.allow_missing,
         )
+        return Server.start(transport, settings)
 
     def train(self, transport: Transport) -> FederatedCircuit | FederatedEnsemble:
         """One run with the members of a transport."""

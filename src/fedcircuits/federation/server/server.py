@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from fedcircuits.errors import (
 from fedcircuits.federation.client.describe import SKETCH_PARTS
 from fedcircuits.federation.plan.indicator import BoolMatrix, feature_indicator
 from fedcircuits.federation.plan.subspaces import Subspace, subspaces
+from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_codes
@@ -54,30 +55,16 @@ class Server:
 
     Args:
         transport: the engine.
-        label: column to be predicted well.
-        seed: of the whole run.
-        min_rows: a sketch of a column says nothing that fewer rows stand behind.
-        timeout: seconds a client has to answer any one message.
-        schema: agreed earlier; else it is agreed on now.
-        go_on: whether clients that fail before training are left out, with what they alone hold.
+        settings: of the run. The constructor sends nothing: see `start`.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        *,
-        label: str | None = None,
-        seed: int = 0,
-        min_rows: int = 5,
-        timeout: float | None = None,
-        schema: Schema | None = None,
-        go_on: bool = False,
-    ) -> None:
+    def __init__(self, transport: Transport, settings: ServerSettings | None = None) -> None:
         self.transport = transport
-        self._go_on = go_on
-        self.label = label
-        self.seed = seed
-        self.timeout = timeout
+        self.settings = settings or ServerSettings()
+        self.label = self.settings.label
+        self.seed = self.settings.seed
+        self.min_rows = self.settings.min_rows
+        self.timeout = self.settings.timeout
         self.ledger = Ledger()
         self.clients = sorted(transport.members())
         self.dropped: dict[str, str] = {}
@@ -87,8 +74,13 @@ class Server:
         self.aligned: dict[str, IntArray] = {}
         self.named_rows: set[tuple[str, str]] = set()
         self.salt = secrets.token_hex(16)
-        self.min_rows = min_rows
-        self.schema = self._agree_on_schema(schema)
+
+    @classmethod
+    def start(cls, transport: Transport, settings: ServerSettings | None = None) -> Self:
+        """Return a server whose clients have agreed on a schema."""
+        server = cls(transport, settings)
+        server.agree_on_schema()
+        return server
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -127,7 +119,12 @@ class Server:
 
     # --- handshake --------------------------------------------------------------------------------
 
-    def _agree_on_schema(self, agreed: Schema | None) -> Schema:
+    def agree_on_schema(self) -> None:
+        """Have the clients describe their columns, merge, and send each the merged schema.
+
+        With `settings.schema`, that schema of an earlier run is used for the columns it names.
+        """
+        agreed = self.settings.schema
         if not self.clients:
             raise FederationError("a federation needs at least one client")
         ask = m.Describe(self.min_rows)
@@ -158,17 +155,16 @@ class Server:
         for client in self.clients:  # a client is told of its own columns, not of others'
             own = merged.select([n for n in merged.names if n in self.held[client]])
             requests[client] = m.Agree(own.to_json(), self.seed, self.label)
-        self.schema = merged
+        self.schema: Schema = merged
         ready = self._call_or_drop("schema", "agree", requests, m.Ready)
         self.n_rows = {c: r.n_rows for c, r in ready.items()}
         self.label_counts = {c: r.label_counts for c, r in ready.items() if r.label_counts}
-        return self.schema
 
     def _call_or_drop(
         self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
     ) -> dict[str, Reply]:
-        """As `call`; with `go_on`, clients that fail are left out instead."""
-        if not self._go_on:
+        """As `call`; with `allow_missing`, clients that fail are left out instead."""
+        if not self.settings.allow_missing:
             return self.call(phase, verb, requests, reply)
         answers, failures = self.try_call(phase, verb, requests, reply)
         for client, error in failures.items():

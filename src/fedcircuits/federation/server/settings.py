@@ -1,0 +1,45 @@
+"""What the server of a run must know: the settings that messages depend on."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+
+from fedcircuits.errors import FederationError
+from fedcircuits.schema import Schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """The settings of a run that its server reads; `fedcircuits.RunSettings` adds the others.
+
+    Attributes:
+        label: column to be predicted well; held by all clients or by some.
+        seed: the same seed gives the same model.
+        min_rows: a sketch of a column says nothing that fewer rows stand behind.
+        timeout: seconds a client has for each message; no limit by default.
+        schema: agreed in an earlier run; by default the clients agree on one now.
+        allow_missing: continue without the variables of a client that fails and alone holds them.
+    """
+
+    label: str | None = None
+    seed: int = 0
+    min_rows: int = 5
+    timeout: float | None = None
+    schema: Schema | None = None
+    allow_missing: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("seed", 0), ("min_rows", 1)):
+            value = getattr(self, name)
+            try:
+                whole = operator.index(value)
+            except TypeError:
+                whole = least - 1
+            if whole < least or isinstance(value, bool):
+                raise FederationError(f"{name} is a whole number >= {least}, found {value!r}")
+        if self.timeout is not None and not 0 < self.timeout <= math.inf:
+            raise FederationError(
+                f"timeout is a number of seconds > 0, or None for no limit; found {self.timeout!r}"
+            )
