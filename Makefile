@@ -1,19 +1,26 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Another Python has a virtual environment of its own: `make test PYTHON=python3.12`.
 PYTHON ?= python3
-VENV   ?= .venv
+VENV   ?= $(if $(filter python python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+PYCODE := src tests benchmarks examples
+EXTRAS := dev,einet,ray,nvflare,serve
 # What runs without a GPU; the others are named in benchmarks/README.md.
 BENCH  ?= $(addprefix benchmarks/, circuit_speed.py learners.py interactions.py learnspn.py debd.py growth.py \
             federation.py privacy.py engines.py einet_cpu.py)
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test lint check coverage bench clean
 
 help:
-	@echo "make demo    run the main job on built-in data"
-	@echo "make test    run all tests"
-	@echo "make check   lint, types, import direction, fast tests (under 3 minutes)"
-	@echo "make bench   run benchmarks/ and write their tables to docs/benchmarks"
-	@echo "make clean   remove what these commands made"
+	@echo "make demo      run the main job on built-in data"
+	@echo "make test      run all tests (PYTHON=python3.12: with that Python, in .venv-python3.12)"
+	@echo "make lint      ruff, format, mypy, import direction"
+	@echo "make check     make lint, then the fast tests (under 3 minutes)"
+	@echo "make coverage  share of lines and branches that the tests run, engine tests left out"
+	@echo "make bench     run benchmarks/ and write their tables to docs/benchmarks"
+	@echo "make clean     remove what these commands made"
 
 $(BIN)/python:
 	@echo "== making a virtual environment in $(VENV)"
@@ -22,40 +29,47 @@ $(BIN)/python:
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "== installing fedcircuits"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(PIP) -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "== installing fedcircuits with what its tests need (PyTorch among it: some minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,einet,ray,nvflare,serve]'
+	@$(PIP) -e '.[$(EXTRAS)]'
 	@touch $@ $(VENV)/.base
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/.dev
 	@echo "== installing the peers that benchmarks compare with"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,einet,ray,nvflare,serve]' lightgbm
+	@$(PIP) -e '.[$(EXTRAS)]' lightgbm
 	@touch $@
 
 demo: $(VENV)/.base
 	@$(BIN)/fedcircuits demo
 
 test: $(VENV)/.dev
-	@echo "== running all tests"
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	@echo "== all tests"
+	@$(PYTEST) --dist loadgroup
 
-check: $(VENV)/.dev
+lint: $(VENV)/.dev
 	@echo "== ruff"
-	@$(BIN)/ruff check src tests benchmarks
-	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/ruff check $(PYCODE)
+	@$(BIN)/ruff format --check $(PYCODE)
 	@echo "== mypy"
 	@$(BIN)/mypy
 	@echo "== import direction"
 	@$(BIN)/lint-imports
+
+check: lint
 	@echo "== fast tests"
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not engine"
+	@$(PYTEST) -m "not slow and not engine"
+
+coverage: $(VENV)/.dev
+	@echo "== coverage of all tests but those that start an engine"
+	@$(PYTEST) -m "not engine" --cov --cov-report=term:skip-covered
 
 bench: $(VENV)/.bench
 	@for script in $(BENCH); do echo "== $$script"; OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) .bench-venv build dist runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* .bench-venv build dist runs .coverage* \
+	    .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
