@@ -18,8 +18,7 @@ from tolerances import LOG
 def own_rows(fed: fc.Density, frame: pd.DataFrame) -> Table:
     """A client's rows under the agreed schema."""
     names = [n for n in fed.schema.names if n in frame.columns]
-    table = fed.schema.select(names).encode(frame, missing_as_state=True)
-    return Table(table.schema, table.values, table.observed, table.index, agreed=True)
+    return fed.schema.select(names).encode(frame, missing_as_state=True)
 
 
 @pytest.mark.parametrize("learner", [LEARNER, Mixture(n_states=2, n_iterations=3)])

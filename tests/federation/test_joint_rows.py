@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +70,9 @@ def test_it_is_the_plain_learner_under_the_same_schedule() -> None:
     table, test = mixed_table(), mixed_table(500, seed=1)
     fed = train(unevenly(table), "kind", Hclt(n_states=4))
     schema = fed.ingredients.schema
-    rows = replace(schema.encode(table, missing_as_state=True), agreed=True)
-    alone = learn_alone(Hclt(label="kind", n_states=4), rows, named_rng(0, "rounds", "R"))
+    rows = schema.encode(table, missing_as_state=True)
+    learner = Hclt(label="kind", n_states=4, agreed_schema=True)
+    alone = learn_alone(learner, rows, named_rng(0, "rounds", "R"))
     assert fed.mean_log_prob(test) == pytest.approx(alone.mean_log_prob(test), abs=SAME)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from fedcircuits import encoding, learners
 from fedcircuits.api.learn import make_learner
 from fedcircuits.api.load import decode
+from fedcircuits.density import Learner, LearnsClassifier
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.client.classifiers import Classifier, classifier_from_record
 from fedcircuits.federation.client.client import Client, MakeLearner
@@ -60,7 +61,7 @@ def learner_maker(learner: Any, options: Mapping[str, Any] | None = None) -> Mak
     if is_dataclass(learner) and "label" in {field.name for field in fields(learner)}:
         chosen: Any = learner
         return lambda label: replace(chosen, label=label)
-    if not hasattr(learner, "fit"):
+    if not isinstance(learner, (Learner, LearnsClassifier)):
         raise FederationError(f"a learner has fit(table, rng), found {type(learner).__name__}")
     return lambda _: learner
 

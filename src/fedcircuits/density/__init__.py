@@ -1,5 +1,28 @@
-"""The contracts: what every density answers, and what a learner must offer."""
+"""What every density answers (`Density`) and what learners offer (`Learner` and its extensions)."""
 
-from fedcircuits.density.density import Density, Given, Learner, outcome_codes, powers
+from fedcircuits.density.contracts import (
+    Learner,
+    LearnsAgreedSchema,
+    LearnsBranch,
+    LearnsClasses,
+    LearnsClassifier,
+    LearnsForMixing,
+    LearnsInRounds,
+    LearnsLabel,
+)
+from fedcircuits.density.density import Density, Given, outcome_codes, powers
 
-__all__ = ["Density", "Given", "Learner", "outcome_codes", "powers"]
+__all__ = [
+    "Density",
+    "Given",
+    "Learner",
+    "LearnsAgreedSchema",
+    "LearnsBranch",
+    "LearnsClasses",
+    "LearnsClassifier",
+    "LearnsForMixing",
+    "LearnsInRounds",
+    "LearnsLabel",
+    "outcome_codes",
+    "powers",
+]

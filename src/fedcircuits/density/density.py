@@ -1,4 +1,4 @@
-"""The two contracts: a `Density` answers queries, a `Learner` makes one from a table.
+"""`Density`: the queries that every model answers, in names and original values.
 
 Whoever writes a new density provides the hooks over encoded tables (`density/hooks.py`) and
 `restrict`, and inherits every public query: DataFrames in, DataFrames and Series out, names and
@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -340,18 +340,4 @@ def _whole(value: Any, expected: str) -> int:
     raise QueryError(f"{expected}, found {value!r}")
 
 
-@runtime_checkable
-class Learner(Protocol):
-    """Anything that makes a density from a table. The contract in one method.
-
-    `fit` must not look at anything but the table and the generator, must treat cells that are not
-    observed as missing, must honour `table.weights`, and returns a `Density` whose schema has the
-    table's names in the table's order (it may add grids).
-    """
-
-    def fit(self, table: Table, rng: np.random.Generator) -> Density:
-        """Learn a density of the table's variables."""
-        ...
-
-
-__all__ = ["Density", "FitReport", "Learner", "outcome_codes", "powers"]
+__all__ = ["Density", "FitReport", "outcome_codes", "powers"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -27,25 +28,31 @@ class Auto:
     Attributes:
         label: column to be predicted well; then the log-loss of the label decides, else the
             likelihood.
+        agreed_schema: whether the schema was agreed with other clients and stays as it is.
         progress: called with the fraction done and a few words.
     """
 
     label: str | None = None
+    agreed_schema: bool = False
     progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
+
+    def for_agreed_schema(self) -> Self:
+        """Return the learner that leaves columns, categories and grids as they were agreed."""
+        return replace(self, agreed_schema=True)
 
     def candidates(self) -> dict[str, Learner]:
         """Learners by name; LearnSPN and the factorised one do not look at the label."""
         return {
-            "hclt": Hclt(label=self.label),
-            "mixture": Mixture(label=self.label),
-            "learnspn": LearnSPN(),
-            "factorised": Factorised(),
+            "hclt": Hclt(label=self.label, agreed_schema=self.agreed_schema),
+            "mixture": Mixture(label=self.label, agreed_schema=self.agreed_schema),
+            "learnspn": LearnSPN(agreed_schema=self.agreed_schema),
+            "factorised": Factorised(agreed_schema=self.agreed_schema),
         }
 
     def fit(self, table: Table, rng: np.random.Generator) -> Density:
         """Fit every candidate on some rows, judge on the others, refit the winner on all."""
         # One set of columns for all, or their likelihoods could not be compared.
-        table, left_out = (table, []) if table.agreed else without_ids(table, self.label)
+        table, left_out = (table, []) if self.agreed_schema else without_ids(table, self.label)
         if len(table) < LEAST_ROWS:
             name = "factorised" if self.label is None else "hclt"
             told = f"only {len(table)} rows: too few to choose a learner on, {name} by default"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -20,10 +21,16 @@ class Factorised:
     Attributes:
         smoothing: pseudo-count of every category or state.
         n_bins: quantile bins of a continuous column (default: by rows).
+        agreed_schema: whether the schema was agreed with other clients and stays as it is.
     """
 
     smoothing: float = 0.1
     n_bins: int | None = None
+    agreed_schema: bool = False
+
+    def for_agreed_schema(self) -> Self:
+        """Return the learner that leaves columns, categories and grids as they were agreed."""
+        return replace(self, agreed_schema=True)
 
     def fit(self, table: Table, rng: np.random.Generator) -> Circuit:
         """Fit each column's leaf to its observed cells."""
@@ -37,7 +44,7 @@ class Factorised:
             seen = table.observed[:, at]
             smoothing = self.smoothing
             if not seen.any():
-                if not table.agreed:
+                if not self.agreed_schema:
                     raise LearningError(f"variable {variable.name!r}: not one value is observed")
                 smoothing = 1.0  # these rows say nothing of it: every agreed state alike
             weights = None if table.weights is None else table.weights[seen]

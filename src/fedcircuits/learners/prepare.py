@@ -44,7 +44,12 @@ class Coded:
 
 
 def prepare(
-    table: Table, *, label: str | None, missing: Missing, n_bins: int | None = None
+    table: Table,
+    *,
+    label: str | None,
+    missing: Missing,
+    n_bins: int | None = None,
+    agreed_schema: bool = False,
 ) -> Coded:
     """Leave out what cannot be learned, give missing values their state, make grids and codes.
 
@@ -54,15 +59,16 @@ def prepare(
         missing: "state" models frequent missingness as a state of its own, "marginalise" leaves
             missing cells out of the likelihood.
         n_bins: quantile bins of continuous columns (default: by rows).
+        agreed_schema: whether no column is left out and no state added (`LearnsAgreedSchema`).
     """
     if missing not in ("state", "marginalise"):
         raise LearningError(f"missing is 'state' or 'marginalise', found {missing!r}")
     table, warnings = _with_label(table, label)
-    table, left_out = (table, []) if table.agreed else without_ids(table, label)
-    if missing == "state" and not table.agreed:
+    table, left_out = (table, []) if agreed_schema else without_ids(table, label)
+    if missing == "state" and not agreed_schema:
         table = _with_missing_states(table, label)
     unseen = [v.name for at, v in enumerate(table.schema) if not table.observed[:, at].any()]
-    if unseen and not table.agreed:  # agreed states need no value of one's own
+    if unseen and not agreed_schema:  # agreed states need no value of one's own
         raise LearningError(f"variable {unseen[0]!r}: not one value is observed; drop the column")
     table = replace(table, schema=table.schema.with_grids(table, n_bins))
     warnings += left_out + column_warnings(table)

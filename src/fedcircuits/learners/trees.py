@@ -1,8 +1,9 @@
 """Decision trees and forests as client classifiers (FC[DT] of the paper).
 
 scikit-learn grows the trees; what is kept is a value of plain arrays that NumPy evaluates and that
-is stored without pickle. A `TreeClassifier` or `ForestClassifier` holds settings, its `fit` gives
-`Trees`, which answer p(label | features) and nothing else: they are no density.
+is stored without pickle. A `TreeClassifier` or `ForestClassifier` holds settings, its
+`fit_classifier` returns `Trees`, which answer p(label | features) and nothing else: they are no
+density.
 
 Numbers enter as they are. A category has an indicator column of its own if it is among the 64 most
 frequent. Missing cells take the branch scikit-learn learned for them, or that of most rows.
@@ -269,7 +270,7 @@ class TreeClassifier:
     min_leaf: int = 20
     smoothing: float = 1.0
 
-    def fit(self, table: Table, label: str, rng: np.random.Generator) -> Trees:
+    def fit_classifier(self, table: Table, label: str, rng: np.random.Generator) -> Trees:
         """Grow the tree on the rows in which the label is observed."""
         model = DecisionTreeClassifier(
             max_depth=self.max_depth,
@@ -295,7 +296,7 @@ class ForestClassifier:
     min_leaf: int = 5
     smoothing: float = 1.0
 
-    def fit(self, table: Table, label: str, rng: np.random.Generator) -> Trees:
+    def fit_classifier(self, table: Table, label: str, rng: np.random.Generator) -> Trees:
         """Grow the trees on bootstrap samples of the rows in which the label is observed."""
         model = RandomForestClassifier(
             self.n_trees,

@@ -35,7 +35,6 @@ class Table:
         observed: (n, D) which cells have a value.
         index: labels of the rows, kept in answers.
         weights: (n,) how often each row counts, None for once.
-        agreed: whether the schema was agreed with others, so that a learner must not change it.
     """
 
     schema: Schema
@@ -43,7 +42,6 @@ class Table:
     observed: BoolArray
     index: pd.Index[Any]
     weights: FloatArray | None = None
-    agreed: bool = False
 
     def __len__(self) -> int:
         return int(self.values.shape[0])

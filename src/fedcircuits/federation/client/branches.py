@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from fedcircuits.arrays import Arrays, FloatArray, IntArray
 from fedcircuits.circuits import Circuit
-from fedcircuits.density import Density, Learner
+from fedcircuits.density import Density, Learner, LearnsBranch
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.roots import component, component_key
@@ -27,32 +27,6 @@ from fedcircuits.schema import Table
 # One model whose root has a state for each class, or a model for each class.
 Made = Density | dict[int, Density]
 Branch = Generator[FloatArray, sparse.csr_matrix | None, Made]
-
-
-@runtime_checkable
-class LearnsBranch(Protocol):
-    """A learner of p(x | l) for all classes at once, from rows that belong to them in part."""
-
-    def branch(
-        self,
-        table: Table,
-        shares: sparse.csr_matrix,
-        rng: np.random.Generator,
-        *,
-        tell_label: bool = True,
-    ) -> Generator[FloatArray, sparse.csr_matrix | None, Density]:
-        """Yields (n, R) log p(x | l), is sent the next shares or None, returns the model.
-
-        The model is a circuit over the table's columns whose root is a sum with one child for each
-        class, in order.
-
-        Args:
-            table: own rows; schema and grids are agreed.
-            shares: (n, R) how much of each row belongs to each class.
-            rng: of this branch.
-            tell_label: whether what is yielded may depend on the learner's label.
-        """
-        ...
 
 
 def branch_of(

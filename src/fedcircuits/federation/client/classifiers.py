@@ -7,23 +7,40 @@ inner nodes average or vote. Whatever a client's learner makes is given one face
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.density import Density
+from fedcircuits.density import Density, Learner, LearnsClassifier
 from fedcircuits.encoding import Record
 from fedcircuits.errors import LearningError
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.schema import Schema, Table, Variable
 
 KEY = "classifier"  # the name of a client's one classifier
+
+
+@runtime_checkable
+class ScikitEstimator(Protocol):
+    """An estimator in the manner of scikit-learn, whose `fit` takes arrays."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the settings by name."""
+        ...
+
+
+@runtime_checkable
+class GivesProbabilities(ScikitEstimator, Protocol):
+    """A classifier in the manner of scikit-learn."""
+
+    def predict_proba(self, x: Any) -> Any:
+        """Return (n, k) class probabilities."""
+        ...
 
 
 class Classifier(Protocol):
@@ -170,7 +187,10 @@ def classifier_from_record(
 
 
 def fit_classifier(
-    learner: Any, table: Table, label: str, rng: np.random.Generator
+    learner: Learner | LearnsClassifier,
+    table: Table,
+    label: str,
+    rng: np.random.Generator,
 ) -> tuple[Classifier, IntArray]:
     """What a learner of any sort makes of the rows with a label, and rows of each class (k,)."""
     at = table.schema.position(label)
@@ -183,10 +203,10 @@ def fit_classifier(
         raise LearningError(f"there is no column besides the label {label!r}")
     k = len(variable.categories)
     counts = np.bincount(rows.values[:, at].astype(np.int64), minlength=k)
-    if hasattr(learner, "get_params"):
+    if isinstance(learner, LearnsClassifier):
+        return TreesClassifier(learner.fit_classifier(rows, label, rng)), counts
+    if isinstance(learner, ScikitEstimator):
         return _scikit(learner, rows, variable, rng), counts
-    if "label" in inspect.signature(learner.fit).parameters:
-        return TreesClassifier(learner.fit(rows, label, rng)), counts
     return DensityClassifier(learner.fit(rows, rng), label), counts
 
 
@@ -215,8 +235,11 @@ def _scikit(learner: Any, rows: Table, label: Variable, rng: np.random.Generator
 
     from fedcircuits.learners.trees import FeatureMap
 
-    if not hasattr(learner, "predict_proba"):
-        raise LearningError(f"{type(learner).__name__} has no predict_proba")
+    if not isinstance(learner, GivesProbabilities):
+        raise LearningError(
+            f"{type(learner).__name__} has no predict_proba: pass a scikit-learn classifier that "
+            "gives probabilities"
+        )
     at = rows.schema.position(label.name)
     y = rows.values[:, at].astype(np.int64)
     features = FeatureMap.of(rows, label.name)

@@ -17,7 +17,14 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from fedcircuits.arrays import Arrays, BoolArray, IntArray
-from fedcircuits.density import Density, Learner
+from fedcircuits.density import (
+    Density,
+    Learner,
+    LearnsAgreedSchema,
+    LearnsClassifier,
+    LearnsLabel,
+)
+from fedcircuits.density.contracts import Rounds
 from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.answer import Answering
@@ -29,7 +36,7 @@ from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.federated_kmeans import own_centres, sums_around
 from fedcircuits.federation.client.jobs import CLASS, Models, fit_job, for_job, label_counts, labels
 from fedcircuits.federation.client.roots import RootGroups
-from fedcircuits.federation.client.rounds import Rounds, Sessions, rounds_of
+from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.ids import check_distinct, digests, fingerprint
 from fedcircuits.federation.wire.masking import masked
@@ -38,7 +45,7 @@ from fedcircuits.federation.wire.randomised_response import randomise
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Schema, Table
 
-MakeLearner = Callable[[str | None], Learner]
+MakeLearner = Callable[[str | None], Learner | LearnsClassifier]
 VERBS: dict[str, type[m.Message]] = {
     "describe": m.Describe, "agree": m.Agree, "digests": m.AskDigests, "align": m.Align,
     "tell_label": m.AskLabel, "take_label": m.Label, "cluster": m.Cluster, "assign": m.Assign,
@@ -134,9 +141,10 @@ class Client:
         schema = Schema.from_json(request.schema)
         mine = schema.select([n for n in schema.names if n in self._frame.columns])
         self._label, self._seed = request.label, request.seed
-        table = mine.encode(self._frame, missing_values=self._missing_values, missing_as_state=True)
-        self._table = replace(table, agreed=True)
-        return m.Ready(len(table), label_counts(self._have(), self._label))
+        self._table = mine.encode(
+            self._frame, missing_values=self._missing_values, missing_as_state=True
+        )
+        return m.Ready(len(self._table), label_counts(self._have(), self._label))
 
     # --- alignment --------------------------------------------------------------------------------
 
@@ -267,7 +275,8 @@ class Client:
             groups = {name: group[self._use] for name, group in groups.items()}
         label = self._label if self._label in table.schema else None
         rng = named_rng(self._seed, self.name, job["job"])
-        tells = getattr(self._make_learner(CLASS), "label", None) == CLASS
+        learner = self._learner(CLASS)
+        tells = isinstance(learner, LearnsLabel) and learner.label == CLASS
         learn = partial(self._learn, mixed=bool(job.get("mixed")))
         return fit_job(job, table, label, groups, learn, rng, tells_classes=tells)
 
@@ -278,7 +287,7 @@ class Client:
         def begin() -> Rounds:
             label = self._label if self._label in request.columns else None
             rng = named_rng(self._seed, "rounds", request.job)  # no name of mine: all draw alike
-            return rounds_of(self._make_learner(label), table, rng, self.name)
+            return rounds_of(self._learner(label), table, rng, self.name)
 
         with threadpool_limits(1):
             told, model = self._sessions.answer(request, begin, len(table))
@@ -309,7 +318,7 @@ class Client:
             label = self._label if self._label in table.schema else None
             rng = named_rng(self._seed, self.name, job)
             return branch_of(
-                self._make_learner, label, table, shares, rng, tell_label=request.tell_label
+                self._learner, label, table, shares, rng, tell_label=request.tell_label
             )
 
         mapped = self._groups.get("K/L", np.full(len(self._have()), -1, dtype=np.int64))
@@ -340,7 +349,7 @@ class Client:
     def _learn(
         self, table: Table, label: str | None, rng: np.random.Generator, mixed: bool
     ) -> Density:
-        made = for_job(self._make_learner(label), table, label, mixed).fit(table, rng)
+        made = for_job(self._learner(label), table, label, mixed).fit(table, rng)
         self._reports += m.report_of(made)
         return made
 
@@ -376,11 +385,26 @@ class Client:
 
     def _fit_classifier(self, request: m.FitClassifier) -> m.ClassifierFitted:
         assert self._label is not None
-        learner, table = self._make_learner(self._label), self._have().columns(request.columns)
+        learner, table = self._learner_of(self._label), self._have().columns(request.columns)
         rng = named_rng(self._seed, self.name, KEY)
         made, told = train_classifier(learner, table, self._label, rng, request.keep)
         self._answering.classifiers[KEY] = made
         return told
+
+    def _learner_of(self, label: str | None) -> Learner | LearnsClassifier:
+        """The client's learner, which leaves the agreed schema as it is."""
+        made = self._make_learner(label)
+        return made.for_agreed_schema() if isinstance(made, LearnsAgreedSchema) else made
+
+    def _learner(self, label: str | None) -> Learner:
+        """The client's learner of densities; an error where it only classifies."""
+        made = self._learner_of(label)
+        if not isinstance(made, Learner):
+            raise FedcircuitsError(
+                f"client {self.name!r}: {type(made).__name__} makes classifiers, and this "
+                "federation needs a density; use another learner, or a rule that averages or votes"
+            )
+        return made
 
     def _have(self) -> Table:
         if self._table is None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.circuits import build
-from fedcircuits.density import Density, Learner
+from fedcircuits.density import Density, Learner, LearnsClasses, LearnsForMixing
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.schema import Schema, Table, Variable
 
@@ -106,7 +106,7 @@ def _with_class(table: Table, codes: IntArray) -> Table:
 
 
 def for_job(learner: Learner, table: Table, label: str | None, mixed: bool) -> Learner:
-    """The learner as a job wants it, where the learner has a mind about that.
+    """Return the learner with the settings of a job, where it has such settings (`contracts.py`).
 
     Args:
         learner: of the client.
@@ -114,13 +114,11 @@ def for_job(learner: Learner, table: Table, label: str | None, mixed: bool) -> L
         label: of the fit; the agreed classes take its place where there are some.
         mixed: whether the model will be averaged with those of clients that hold other rows.
     """
-    made: Any = learner
-    if label == CLASS and hasattr(made, "for_classes"):
-        made = made.for_classes(len(table), table.schema[CLASS].n_codes)
-    if mixed and hasattr(made, "for_mixing"):
-        made = made.for_mixing()
-    found: Learner = made
-    return found
+    if label == CLASS and isinstance(learner, LearnsClasses):
+        learner = learner.for_classes(len(table), table.schema[CLASS].n_codes)
+    if mixed and isinstance(learner, LearnsForMixing):
+        learner = learner.for_mixing()
+    return learner
 
 
 def _one_by_one(

@@ -8,33 +8,17 @@ the last round every client holds the same model.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from fedcircuits.arrays import Arrays
-from fedcircuits.density import Density
+from fedcircuits.density import Density, LearnsInRounds
+from fedcircuits.density.contracts import Rounds
 from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.masking import add_masked
 from fedcircuits.schema import Table
-
-Rounds = Generator[Arrays, Arrays, Density]
-
-
-@runtime_checkable
-class LearnsInRounds(Protocol):
-    """A learner whose model of all rows follows from sums over rows."""
-
-    def in_rounds(self, table: Table, rng: np.random.Generator) -> Rounds:
-        """Yields arrays to be summed over all clients, is sent the sums, returns the model.
-
-        Args:
-            table: own rows; schema and grids are agreed.
-            rng: in the same state at every client.
-        """
-        ...
 
 
 def learn_alone(learner: LearnsInRounds, table: Table, rng: np.random.Generator) -> Density:

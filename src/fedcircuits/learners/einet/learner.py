@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -70,6 +70,7 @@ class EiNet:
         precision: Inputs of matrix products on CUDA: "float32", "tf32", "bf16"; "float64" keeps
             everything in double precision and uses no kernels.
         checkpoint: File to write after every epoch, and to go on from if it exists.
+        agreed_schema: Whether the schema was agreed with other clients and stays as it is.
         progress: Called with the fraction done and a few words.
     """
 
@@ -97,6 +98,7 @@ class EiNet:
     device: str = "auto"
     precision: Precision = "tf32"
     checkpoint: Path | None = None
+    agreed_schema: bool = False
     progress: Callable[[float, str], None] | None = None
 
     def __post_init__(self) -> None:
@@ -128,6 +130,10 @@ class EiNet:
                 f"EiNet: variances from {self.min_variance} to {self.max_variance}; expected "
                 "0 < min_variance <= max_variance"
             )
+
+    def for_agreed_schema(self) -> Self:
+        """Return the learner that leaves columns, categories and grids as they were agreed."""
+        return replace(self, agreed_schema=True)
 
     def fit(self, table: Table, rng: np.random.Generator) -> EiNetDensity:
         """Learns a density of the table's variables.
@@ -226,7 +232,7 @@ class EiNet:
             and not is_level(v)
             and not (self.leaf == "gaussian" and v.kind == "continuous" and not v.missing_state)
         ]
-        if not needed or table.agreed:
+        if not needed or self.agreed_schema:
             return table.schema
         made = table.columns(needed)
         return table.schema.with_variables(list(made.schema.with_grids(made)))

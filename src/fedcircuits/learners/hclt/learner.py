@@ -62,6 +62,7 @@ class Hclt:
             that is worse on validation rows by more than one standard error.
         aim: what the classes of the label are fitted for: "label" to be told apart (the tilt),
             "density" to be described each as well as can be (see `class_em.py`; no head).
+        agreed_schema: whether the schema was agreed with other clients and stays as it is.
         progress: called with the fraction done and a few words.
     """
 
@@ -76,6 +77,7 @@ class Hclt:
     validation_share: float = 0.1
     prior_scale: float = 1.0
     aim: Aim = "label"
+    agreed_schema: bool = False
     progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -93,6 +95,10 @@ class Hclt:
             return self
         n_states = int(np.clip(np.sqrt(n_rows / 4), 2, MOST_STATES_MANY_CLASSES))
         return replace(self, n_states=self.n_states or n_states, aim="density", head=False)
+
+    def for_agreed_schema(self) -> Self:
+        """Return the learner that leaves columns, categories and grids as they were agreed."""
+        return replace(self, agreed_schema=True)
 
     def for_mixing(self) -> Self:
         """The learner for one of several clients whose models of other rows will be averaged.
@@ -112,7 +118,7 @@ class Hclt:
             raise LearningError("a head of trees tells labels apart: it goes with aim='label'")
         start = time.perf_counter()
         table = in_canonical_order(table)
-        coded = prepare(table, label=self.label, missing=self.missing, n_bins=self.n_bins)
+        coded = self._prepare(table, self.label)
         found, present, n_codes = self._fit_coded(coded, rng)
         schema, n_rows = coded.table.schema, float(len(coded.codes))
         fit_report = FitReport(
@@ -141,7 +147,7 @@ class Hclt:
             rng: the same everywhere.
         """
         start = time.perf_counter()
-        coded = prepare(table, label=self.label, missing=self.missing, n_bins=self.n_bins)
+        coded = self._prepare(table, self.label)
         schema = coded.table.schema
         columns = [at for at, name in enumerate(schema.names) if name != self.label]
         labels, n_codes = None, 1
@@ -183,7 +189,7 @@ class Hclt:
             tell_label: whether what is yielded may depend on the label.
         """
         start = time.perf_counter()
-        coded = prepare(table, label=None, missing=self.missing, n_bins=self.n_bins)
+        coded = self._prepare(table, None)
         schema = coded.table.schema
         tree = yield from fit_branch(
             coded.codes,
@@ -215,7 +221,7 @@ class Hclt:
                 labels = None  # one class: nothing to tell apart
         fit = fit_mixture if self.name == "mixture" else fit_hclt
         options = self._options()
-        if coded.table.agreed:
+        if self.agreed_schema:
             # A client of a federation: see the attributes.
             options = replace(
                 options,
@@ -234,6 +240,15 @@ class Hclt:
             progress=self.progress,
         )
         return found, present.astype(np.int64), n_codes
+
+    def _prepare(self, table: Table, label: str | None) -> Coded:
+        return prepare(
+            table,
+            label=label,
+            missing=self.missing,
+            n_bins=self.n_bins,
+            agreed_schema=self.agreed_schema,
+        )
 
     def _options(self) -> FitOptions:
         smoothing = None

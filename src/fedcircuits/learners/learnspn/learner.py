@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -94,6 +94,7 @@ class LearnSPN:
             thereby falls back on the marginal of its surroundings, in the end of the whole column.
         floor: pseudo-count of every state of the whole column, so that none is impossible.
         n_bins: quantile bins of a continuous column without a grid (default: by rows).
+        agreed_schema: whether the schema was agreed with other clients and stays as it is.
         progress: called with the fraction done (of the tasks known so far) and a few words.
     """
 
@@ -106,6 +107,7 @@ class LearnSPN:
     smoothing: float = 5.0
     floor: float = 0.1
     n_bins: int | None = None
+    agreed_schema: bool = False
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -129,12 +131,16 @@ class LearnSPN:
         if faults:
             raise LearningError("learnspn: " + "; ".join(faults))
 
+    def for_agreed_schema(self) -> Self:
+        """Return the learner that leaves columns, categories and grids as they were agreed."""
+        return replace(self, agreed_schema=True)
+
     def fit(self, table: Table, rng: np.random.Generator) -> Circuit:
         """Learn structure and parameters from the observed cells of a table."""
         start, cpu_start = time.perf_counter(), time.process_time()
         if len(table) == 0:
             raise LearningError("cannot learn from a table without rows")
-        table, left_out = (table, []) if table.agreed else without_ids(table, None)
+        table, left_out = (table, []) if self.agreed_schema else without_ids(table, None)
         for at, variable in enumerate(table.schema):
             if not table.observed[:, at].any():
                 raise LearningError(f"variable {variable.name!r}: not one value is observed")

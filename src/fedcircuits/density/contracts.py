@@ -1,0 +1,141 @@
+"""What a learner must offer (`Learner`), and what it may offer besides (the other protocols).
+
+`Learner` is enough for everything. A federation asks with `isinstance` for the rest: a learner that
+has the method named by a protocol is used in the better way the protocol describes, any other is
+used through `fit` alone. All learners of `fedcircuits.learners` are declared against these.
+
+    protocol              method or attribute    used by
+    Learner               fit                    everything
+    LearnsLabel           label                  one joint fit serves all classes of a grouping
+    LearnsClasses         for_classes            rules with latent classes
+    LearnsAgreedSchema    for_agreed_schema      every client of a federation
+    LearnsForMixing       for_mixing             rules that average models of different rows
+    LearnsBranch          branch                 `joint` where columns are split
+    LearnsInRounds        in_rounds              `joint` where rows are split
+    LearnsClassifier      fit_classifier         federations of classifiers (section 3.2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from fedcircuits.arrays import Arrays, FloatArray
+from fedcircuits.density.density import Density
+from fedcircuits.schema import Table
+
+if TYPE_CHECKING:
+    from scipy import sparse  # for annotations: nothing here computes with it
+
+# Yields arrays to be summed over clients, is sent the sums, returns the model.
+Rounds = Generator[Arrays, Arrays, Density]
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Makes a density from a table: the one method that every learner has.
+
+    `fit` must not look at anything but the table and the generator, must treat cells that are not
+    observed as missing, must honour `table.weights`, and returns a `Density` whose schema has the
+    table's names in the table's order (it may add grids).
+    """
+
+    def fit(self, table: Table, rng: np.random.Generator) -> Density:
+        """Return a density of the table's variables, learned from its rows."""
+        ...
+
+
+@runtime_checkable
+class LearnsLabel(Learner, Protocol):
+    """A learner that is told which column is to be predicted."""
+
+    @property
+    def label(self) -> str | None:
+        """Name of that column, None for a density alone."""
+        ...
+
+
+@runtime_checkable
+class LearnsClasses(Learner, Protocol):
+    """A learner with other settings where the label stands for many latent classes."""
+
+    def for_classes(self, n_rows: int, n_classes: int) -> Self:
+        """Return the learner with settings for a label of so many latent classes.
+
+        Args:
+            n_rows: rows that will be learned from.
+            n_classes: latent classes, the values of the label.
+        """
+        ...
+
+
+@runtime_checkable
+class LearnsAgreedSchema(Learner, Protocol):
+    """A learner that can be told to leave columns, categories and grids of a schema as they are."""
+
+    def for_agreed_schema(self) -> Self:
+        """Return the learner for a table whose schema was agreed with other clients.
+
+        It leaves out no column, adds no state for missing values and makes no grid of its own.
+        """
+        ...
+
+
+@runtime_checkable
+class LearnsForMixing(Learner, Protocol):
+    """A learner with other settings where its model will be averaged with other clients' models."""
+
+    def for_mixing(self) -> Self:
+        """Return the learner with settings for one of several models that will be averaged."""
+        ...
+
+
+@runtime_checkable
+class LearnsBranch(Learner, Protocol):
+    """A learner of p(x | l) for all classes at once, from rows that belong to them in part."""
+
+    def branch(
+        self,
+        table: Table,
+        shares: sparse.csr_matrix,
+        rng: np.random.Generator,
+        *,
+        tell_label: bool = True,
+    ) -> Generator[FloatArray, sparse.csr_matrix | None, Density]:
+        """Yield (n, R) log p(x | l), be sent the next shares or None, return the model.
+
+        The model is a circuit over the table's columns whose root is a sum with one child for each
+        class, in order.
+
+        Args:
+            table: own rows; schema and grids are agreed.
+            shares: (n, R) how much of each row belongs to each class.
+            rng: of this branch.
+            tell_label: whether what is yielded may depend on the learner's label.
+        """
+        ...
+
+
+@runtime_checkable
+class LearnsInRounds(Learner, Protocol):
+    """A learner whose model of all clients' rows follows from sums over rows."""
+
+    def in_rounds(self, table: Table, rng: np.random.Generator) -> Rounds:
+        """Yield arrays to be summed over all clients, be sent the sums, return the model.
+
+        Args:
+            table: own rows; schema and grids are agreed.
+            rng: in the same state at every client.
+        """
+        ...
+
+
+@runtime_checkable
+class LearnsClassifier(Protocol):
+    """Makes a classifier, which answers p(label | features) and no other query."""
+
+    def fit_classifier(self, table: Table, label: str, rng: np.random.Generator) -> Any:
+        """Return a classifier of the label, learned from the rows in which it is observed."""
+        ...
