@@ -34,7 +34,7 @@ from fedcircuits.api.tables import image_frame
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.learners.einet import EiNetDensity, answering_on
 from fedcircuits.schema.images import image_schema, image_table
-from tables import FOLDER
+from tables import FOLDER, wrapped
 
 BASE_WIDTH = 128
 SIZES = (1, 2, 4, 8, 16)
@@ -320,7 +320,7 @@ def table(runs: Path) -> None:
         f"{same['largest_difference']:.1e} nats at most.",
         "",
     ]
-    (FOLDER / "einet_scaling.md").write_text("\n".join(lines))
+    (FOLDER / "einet_scaling.md").write_text(wrapped("\n".join(lines)))
     print("\n".join(lines))
 
 

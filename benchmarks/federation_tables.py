@@ -266,5 +266,5 @@ def page(runs: Runs, command: str) -> str:
 def write(runs: Runs, command: str) -> None:
     """Write the page and print it."""
     text = page(runs, command)
-    (tables.FOLDER / "federation.md").write_text(text)
+    (tables.FOLDER / "federation.md").write_text(tables.wrapped(text))
     print(text)

@@ -32,6 +32,7 @@ from fedcircuits.circuits import Circuit
 from fedcircuits.learners.learnspn import LearnSPN
 from fedcircuits.learners.learnspn.coded import Coded
 from fedcircuits.schema import Schema, Table, Variable
+from tables import wrapped
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("FEDCIRCUITS_DATA", ROOT.parent / "shared" / "data"))
@@ -236,7 +237,7 @@ def report(title: str, part: str, lines: list[str]) -> None:
     kept = {section.split("\n", 1)[0]: section.rstrip() for section in sections}
     kept[title] = "\n".join([title, "", setting, "", *lines]).rstrip()
     REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text("\n\n## ".join([head.rstrip(), *kept.values()]) + "\n")
+    REPORT.write_text(wrapped("\n\n## ".join([head.rstrip(), *kept.values()])))
     print(f"wrote {title!r} to {REPORT.relative_to(ROOT)}")
 
 

@@ -106,6 +106,13 @@ class TestNvflareEngine(EngineContract):
     def transport(self, running: NvflareEngine) -> Any:
         return running
 
+    @pytest.mark.parametrize("setting", ["vertical"])
+    def test_same_model_bit_for_bit_as_in_this_process(
+        self, engine: Any, setting: str, tmp_path: Path
+    ) -> None:
+        """By name, which starts a federation; `running` and the silos do the other settings."""
+        super().test_same_model_bit_for_bit_as_in_this_process(engine, setting, tmp_path)
+
 
 def test_site_killed_during_fit_is_left_out_and_named_and_can_come_back(
     running: NvflareEngine, fault: Callable[[str, str, str], Path], tmp_path: Path
