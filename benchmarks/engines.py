@@ -65,9 +65,9 @@ def timed(name: str, marks: dict[str, float]) -> str | Callable[..., Any]:
         return name
     kind = engine_named(name)
 
-    def start(births: Any, make: str) -> Any:
+    def start(specs: Any, make: str) -> Any:
         before = time.perf_counter()
-        engine = kind(births, make)
+        engine = kind(specs, make)
         marks["start"] = time.perf_counter() - before
         close = engine.close
 

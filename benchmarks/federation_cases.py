@@ -45,7 +45,7 @@ class Task:
         if self.case.startswith(GROWTH):
             return float(self.case.split()[1].replace(",", "")) / 5000
         seconds = {"adult": 15.0, "credit": 30.0, "cancer": 5.0}[self.data]
-        slow = {"joint": 6.0, "counts": 3.0, "latent": 2.0, "auto": 3.0, "10 clients": 2.0}
+        slow = {"joint": 6.0, "latent": 2.0, "auto": 3.0, "10 clients": 2.0}
         return seconds * max([1.0, *(by for word, by in slow.items() if word in self.case)])
 
 
@@ -89,9 +89,11 @@ def federations() -> dict[str, tuple[Make, dict[str, Any]]]:
             SHARED,
         )
     two: Make = lambda split, seed: columns_split(split, 2, seed)  # noqa: E731
-    for rule in ("auto", "product", "latent", "counts", "latent-table", "joint"):
+    for rule in ("auto", "product", "latent", "joint"):
         name = f"columns, 2 clients, label on one, {rule}"
         found[name] = (two, {"id": ID, "agreement": rule})
+    table = {"id": ID, "agreement": "latent", "table": True}
+    found["columns, 2 clients, label on one, latent from a table"] = (two, table)
     found["columns, 2 clients, label on one, independent"] = (two, {"id": ID, **NAIVE})
     private = {"id": ID, "agreement": "latent", "label_private": True}
     found["columns, 2 clients, label private, latent"] = (two, private)
@@ -137,7 +139,7 @@ def tasks(seeds: int, data: list[str]) -> list[Task]:
 
 def beside(data: str, case: str) -> bool:
     """Whether a case only stands beside others: no floor, and dear where rows are many."""
-    words = ("counts", "latent-table", "private", "all rows at one client", "anchors")
+    words = ("from a table", "private", "all rows at one client", "anchors")
     return data != "cancer" and any(word in case for word in words)
 
 
@@ -240,7 +242,7 @@ def federated(
     by_phase = {
         f"{p}, {d}": int(n) for p, d, n in moved[["phase", "direction", "bytes"]].to_numpy()
     }
-    found = fed.ingredients
+    found = fed.fitted
     return {
         **scored(fed, split),
         **seconds,

@@ -21,7 +21,7 @@ from fedcircuits.api.client_spec import client_of, learner_maker
 from fedcircuits.api.datasets import cancer
 from fedcircuits.engines import LocalEngine
 from fedcircuits.federation.agreement import RULES
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.wire import messages as m
 from leakage import named_choices, recover_label
 from recorder import Recorder
@@ -29,13 +29,11 @@ from recorder import Recorder
 RUNS: list[tuple[str, dict[str, Any]]] = [
     ("independent", {}),
     ("product", {}),
-    ("counts", {}),
-    ("counts", {"label_private": True}),
     ("latent", {}),
     ("latent", {"label_private": True}),
-    ("latent-table", {}),
-    ("latent-table", {"mechanism": "randomised-response", "epsilon": 2.0}),
-    ("latent-table", {"mechanism": "randomised-response", "epsilon": 0.5}),
+    ("latent", {"table": True}),
+    ("latent", {"table": True, "mechanism": "randomised-response", "epsilon": 2.0}),
+    ("latent", {"table": True, "mechanism": "randomised-response", "epsilon": 0.5}),
     ("em", {}),
     ("joint", {}),
     ("joint", {"label_private": True}),
@@ -54,7 +52,7 @@ def main() -> None:
     for rule, options in RUNS:
         members = {
             name: client_of(
-                Birth(
+                ClientSpec(
                     name,
                     rows,
                     "",

@@ -21,7 +21,7 @@ from fedcircuits.errors import FederationError
 SETTINGS = f'''
 label = "{LABEL}"
 id = "{ID}"
-agreement = "counts"
+agreement = "latent"
 learner = "factorised"
 output = "model.fc"
 
@@ -60,7 +60,7 @@ def test_federate_writes_a_model_that_answers(folder: Path) -> None:
     assert answer.returncode == 0, answer.stderr
     told = json.loads(answer.stdout)
     assert told["setting"] == "vertical"
-    assert told["rule"] == "counts"
+    assert told["rule"] == "latent"
     assert told["clients"] == {"a": 120, "b": 120, "c": 115}
     assert told["bytes"] == sum(row["bytes"] for row in told["ledger"])
     assert told["leaves_client"]
@@ -97,7 +97,7 @@ def test_federate_for_people_shows_bytes_and_what_leaves(folder: Path) -> None:
     ("old", "new", "told"),
     [
         (f'label = "{LABEL}"', 'label = "age"', "no client holds the label 'age'"),
-        ('agreement = "counts"', 'agreement = "magic"', "no agreement rule 'magic'"),
+        ('agreement = "latent"', 'agreement = "magic"', "no agreement rule 'magic'"),
         ('learner = "factorised"', 'learner = "magic"', "no learner 'magic'"),
         ('learner = "factorised"', "learner = 3", "learner has a value of the wrong type: 3"),
         ('a = "a.csv"', 'a = "nowhere.csv"', "client 'a': no such file"),
@@ -107,7 +107,6 @@ def test_federate_for_people_shows_bytes_and_what_leaves(folder: Path) -> None:
         ('output = "model.fc"', "", "say where the model goes"),
         ('output = "model.fc"', 'output = "no/where/m.fc"', "cannot write"),
         ('output = "model.fc"', 'placement = "remote"\noutput = "m.fc"', "gathered densities"),
-        (f'id = "{ID}"', "", "no row is held by every client"),
     ],
 )
 def test_a_bad_file_is_told(folder: Path, old: str, new: str, told: str) -> None:

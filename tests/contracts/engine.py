@@ -6,7 +6,7 @@ class TestMyEngine(EngineContract):
     @classmethod
     def engine(cls): ...       # what `fc.federate(engine=...)` takes: a name or a class
     @pytest.fixture
-    def transport(self): ...   # one running engine with the members of `contracts.engine.births()`
+    def transport(self): ...   # one running engine with the members of `contracts.engine.specs()`
 ```
 
 Laws: members sorted; each client gets its own payload and answers with its own bytes; a failing
@@ -25,7 +25,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire import messages as m
@@ -48,18 +48,18 @@ def table(seed: int = 0, n: int = 120) -> pd.DataFrame:
     )
 
 
-def births() -> dict[str, bytes]:
-    """Birth records of three clients of one table."""
+def specs() -> dict[str, bytes]:
+    """ClientSpec records of three clients of one table."""
     rows = table().drop(columns="customer")
     return {
-        name: Birth(name, rows.iloc[at::3].reset_index(drop=True), "factorised").to_bytes()
+        name: ClientSpec(name, rows.iloc[at::3].reset_index(drop=True), "factorised").to_bytes()
         for at, name in enumerate(("north", "south", "west"))
     }
 
 
 def slow(payload: bytes) -> Slow:
-    """A client that misbehaves on request; made from a birth record like any other."""
-    return Slow(Birth.from_bytes(payload).name)
+    """A client that misbehaves on request; made from a client spec like any other."""
+    return Slow(ClientSpec.from_bytes(payload).name)
 
 
 class Slow:

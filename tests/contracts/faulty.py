@@ -16,9 +16,9 @@ from fedcircuits.federation.client.client import Client
 FAULTS = "FAULTS"
 
 
-def born(payload: bytes) -> Faulty:
-    """The client in a birth record."""
-    return Faulty(member.born(payload))
+def client_from_spec(payload: bytes) -> Faulty:
+    """The client in a client spec."""
+    return Faulty(member.client_from_spec(payload))
 
 
 class Faulty:

@@ -10,7 +10,7 @@ import pandas as pd
 from contracts.engine import table
 from fedcircuits.api.client_spec import client_of, learner_maker
 from fedcircuits.engines import LocalEngine
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.wire.transport import Transport
 from recorder import Recorder
 
@@ -60,7 +60,7 @@ def local(
     return LocalEngine(
         {
             name: client_of(
-                Birth(
+                ClientSpec(
                     name,
                     frame,
                     "",

@@ -1,8 +1,8 @@
 """The contract of an agreement rule: subclass `RuleContract` and say which rule on which clients.
 
 ```python
-class TestCounts(RuleContract):
-    rule = Counts(n_clusters=4)
+class TestLatent(RuleContract):
+    rule = Latent(n_classes=6, n_clusters=4)
     clients = staticmethod(columns_split)   # a function that gives name -> DataFrame
     label = "y"
 ```

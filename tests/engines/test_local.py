@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contracts.engine import EngineContract, births
-from fedcircuits.api.client_spec import born
+from contracts.engine import EngineContract, specs
+from fedcircuits.api.client_spec import client_from_spec
 from fedcircuits.engines import LocalEngine
 
 
@@ -19,4 +19,4 @@ class TestLocalEngine(EngineContract):
 
     @pytest.fixture
     def transport(self) -> Any:
-        return LocalEngine({name: born(data) for name, data in births().items()})
+        return LocalEngine({name: client_from_spec(data) for name, data in specs().items()})

@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 import fedcircuits as fc
-from contracts.engine import EngineContract, births, table
+from contracts.engine import EngineContract, specs, table
 from contracts.faulty import FAULTS
 from contracts.loopback import own_network
-from fedcircuits.api.client_spec import born
+from fedcircuits.api.client_spec import client_from_spec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.engines.nvflare.engine import NvflareEngine
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
@@ -48,7 +48,7 @@ def running(faults: Path) -> Iterator[NvflareEngine]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", PATHS)
         patch.setenv(FAULTS, str(faults))
-        with NvflareEngine(births(), "contracts.faulty:born") as engine:
+        with NvflareEngine(specs(), "contracts.faulty:client_from_spec") as engine:
             yield engine
 
 
@@ -87,7 +87,7 @@ def when(begun: Path, act: Callable[[], None]) -> threading.Thread:
 
 def local() -> Any:
     """The same federation in this process."""
-    clients = {name: born(data) for name, data in births().items()}
+    clients = {name: client_from_spec(data) for name, data in specs().items()}
     return fc.federate(None, engine=LocalEngine(clients), **OPTIONS)
 
 
@@ -241,9 +241,10 @@ def test_nothing_is_left_running_or_lying_about_after_close(running: NvflareEngi
 def test_all_ends_with_a_program_that_is_killed() -> None:
     script = (
         "import time\n"
-        "from contracts.engine import births\n"
+        "from contracts.engine import specs\n"
         "from fedcircuits.engines.nvflare.engine import NvflareEngine\n"
-        "engine = NvflareEngine({'north': births()['north']}, 'fedcircuits.api.client_spec:born')\n"
+        "from fedcircuits.api.client_spec import CLIENT_FROM_SPEC\n"
+        "engine = NvflareEngine({'north': specs()['north']}, CLIENT_FROM_SPEC)\n"
         "print(engine.folder, flush=True)\n"
         "time.sleep(300)\n"
     )

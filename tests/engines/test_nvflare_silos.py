@@ -41,7 +41,7 @@ max_message_bytes = 1_000_000
 """
 NAMES = ("a", "b", "c")
 RULE = ("n_clusters", "label_private")  # options of an agreement rule
-VERTICAL: dict[str, Any] = {"agreement": "counts", "n_clusters": 3, "label_private": True}
+VERTICAL: dict[str, Any] = {"agreement": "latent", "n_clusters": 3, "label_private": True}
 
 
 def shares(setting: str) -> dict[str, pd.DataFrame]:

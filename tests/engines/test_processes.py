@@ -16,11 +16,11 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from contracts.engine import EngineContract, births, table
-from fedcircuits.api.client_spec import BORN, learner_record
+from contracts.engine import EngineContract, specs, table
+from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, learner_record
 from fedcircuits.engines import ProcessEngine
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.learners import Hclt
 
@@ -30,7 +30,7 @@ PATHS = os.pathsep.join(["tests", os.environ.get("PYTHONPATH", "")])
 
 @pytest.fixture(scope="class")
 def running() -> Iterator[ProcessEngine]:
-    with ProcessEngine(births(), BORN) as engine:
+    with ProcessEngine(specs(), CLIENT_FROM_SPEC) as engine:
         yield engine
 
 
@@ -50,7 +50,9 @@ def slow() -> Iterator[ProcessEngine]:
     """Two clients that do as they are told; the tests run in order, the last ones end them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", PATHS)
-        records = {name: Birth(name, pd.DataFrame({"x": [1.0]}), "").to_bytes() for name in "ab"}
+        records = {
+            name: ClientSpec(name, pd.DataFrame({"x": [1.0]}), "").to_bytes() for name in "ab"
+        }
         engine = ProcessEngine(records, SLOW)
     with engine:
         yield engine
@@ -111,7 +113,7 @@ def test_close_ends_processes_and_further_calls_are_refused(slow: ProcessEngine)
 
 
 def test_processes_end_when_the_engine_is_forgotten() -> None:
-    engine = ProcessEngine({"a": births()["north"]}, BORN)
+    engine = ProcessEngine({"a": specs()["north"]}, CLIENT_FROM_SPEC)
     pid = engine.process_id("a")
     del engine
     gc.collect()
@@ -121,10 +123,10 @@ def test_processes_end_when_the_engine_is_forgotten() -> None:
 def test_processes_end_with_the_script_that_started_them() -> None:
     script = (
         "import sys; sys.path.insert(0, 'tests')\n"
-        "from contracts.engine import births\n"
+        "from contracts.engine import specs\n"
         "from fedcircuits.engines import ProcessEngine\n"
-        "from fedcircuits.api.client_spec import BORN\n"
-        "engine = ProcessEngine({'a': births()['north']}, BORN)\n"
+        "from fedcircuits.api.client_spec import CLIENT_FROM_SPEC\n"
+        "engine = ProcessEngine({'a': specs()['north']}, CLIENT_FROM_SPEC)\n"
         "sys.stdout.write(str(engine.process_id('a')))\n"
     )  # no `if __name__ == '__main__'`: the script is not imported in the child
     done = subprocess.run(
@@ -145,15 +147,15 @@ def test_child_does_not_import_what_it_does_not_need() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_birth_of_a_client_that_cannot_be_made_names_it() -> None:
-    records = {"a": Birth("a", pd.DataFrame({"x": [1.0]}), "magic").to_bytes()}
+def test_making_a_client_that_cannot_be_made_names_it() -> None:
+    records = {"a": ClientSpec("a", pd.DataFrame({"x": [1.0]}), "magic").to_bytes()}
     with pytest.raises(ClientError, match=r"client 'a'.*no learner 'magic'"):
-        ProcessEngine(records, BORN)
+        ProcessEngine(records, CLIENT_FROM_SPEC)
 
 
-def test_birth_record_keeps_rows_exactly() -> None:
+def test_client_spec_keeps_rows_exactly() -> None:
     frame = table().assign(flag=lambda t: t["size"] > 0, kind=pd.Categorical(["x", "y"] * 60))
-    again = Birth.from_bytes(Birth("a", frame, "hclt", {"n_states": 4}).to_bytes())
+    again = ClientSpec.from_bytes(ClientSpec("a", frame, "hclt", {"n_states": 4}).to_bytes())
     pd.testing.assert_frame_equal(again.frame(), frame)
     assert again.options == {"n_states": 4}
 
@@ -191,7 +193,7 @@ def test_client_killed_before_a_remote_query_is_left_out_and_said() -> None:
 
 
 def test_fit_twice_gives_the_same_reply_without_fitting_twice() -> None:
-    with ProcessEngine({"north": births()["north"]}, BORN) as engine:
+    with ProcessEngine({"north": specs()["north"]}, CLIENT_FROM_SPEC) as engine:
         schema = m.Description.from_bytes(
             _bytes(engine.call("describe", {"north": m.Describe(5).to_bytes()})["north"])
         ).schema

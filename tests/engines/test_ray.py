@@ -18,13 +18,13 @@ import psutil
 import pytest
 
 import fedcircuits as fc
-from contracts.engine import EngineContract, births, table
+from contracts.engine import EngineContract, specs, table
 from contracts.faults import During, model_bytes, slow_to_fit
 from fedcircuits.api import partition
-from fedcircuits.api.client_spec import BORN
+from fedcircuits.api.client_spec import CLIENT_FROM_SPEC
 from fedcircuits.engines import engine_named
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 
 pytest.importorskip("ray", reason="the extra [ray] is not installed")
 pytestmark = pytest.mark.engine
@@ -36,12 +36,12 @@ PATHS = os.pathsep.join([os.path.abspath("tests"), os.environ.get("PYTHONPATH", 
 PROGRAM = """
 import os, sys
 sys.path.insert(0, "tests")
-from contracts.engine import births
+from contracts.engine import specs
 from fedcircuits.engines import engine_named
-from fedcircuits.api.client_spec import BORN
+from fedcircuits.api.client_spec import CLIENT_FROM_SPEC
 import psutil, ray
 
-engine = engine_named("ray")({"north": births()["north"]}, BORN)
+engine = engine_named("ray")({"north": specs()["north"]}, CLIENT_FROM_SPEC)
 processes = psutil.Process().children(recursive=True)
 everyone = [psutil.Process(), *processes]
 ports = {c.laddr.ip for p in everyone for c in p.net_connections() if c.status == "LISTEN"}
@@ -80,7 +80,7 @@ def running() -> Iterator[Any]:
     """One engine for the module: while it runs, others share the cluster that it started."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", PATHS)  # as the actors get it, for clients made by `SLOW`
-        engine = engine_named("ray")(births(), BORN)
+        engine = engine_named("ray")(specs(), CLIENT_FROM_SPEC)
     with engine:
         yield engine
 
@@ -89,7 +89,7 @@ def running() -> Iterator[Any]:
 def slow(running: Any) -> Iterator[Any]:
     """Two clients that do as they are told; the tests run in order, the last ones end them."""
     del running
-    records = {name: Birth(name, pd.DataFrame({"x": [1.0]}), "").to_bytes() for name in "ab"}
+    records = {name: ClientSpec(name, pd.DataFrame({"x": [1.0]}), "").to_bytes() for name in "ab"}
     with engine_named("ray")(records, SLOW, max_restarts=1) as engine:
         yield engine
 
@@ -148,7 +148,7 @@ def test_killed_client_is_started_again_as_often_as_allowed(slow: Any) -> None:
 
 
 def test_closed_engine_leaves_no_actor_and_refuses_calls(running: Any) -> None:
-    engine = engine_named("ray")({"a": births()["north"]}, BORN)
+    engine = engine_named("ray")({"a": specs()["north"]}, CLIENT_FROM_SPEC)
     process = psutil.Process(engine.place("a").process)
     process.suspend()  # also one that hangs
     engine.close()
@@ -159,11 +159,11 @@ def test_closed_engine_leaves_no_actor_and_refuses_calls(running: Any) -> None:
     assert running.call("dance", {"north": b""})  # the cluster is still there for the others
 
 
-def test_birth_of_a_client_that_cannot_be_made_names_it(running: Any) -> None:
+def test_making_a_client_that_cannot_be_made_names_it(running: Any) -> None:
     del running
-    records = {"a": Birth("a", pd.DataFrame({"x": [1.0]}), "magic").to_bytes()}
+    records = {"a": ClientSpec("a", pd.DataFrame({"x": [1.0]}), "magic").to_bytes()}
     with pytest.raises(ClientError, match=r"client 'a'.*no learner 'magic'"):
-        engine_named("ray")(records, BORN)
+        engine_named("ray")(records, CLIENT_FROM_SPEC)
 
 
 def test_client_without_a_place_is_an_error_that_says_what_there_is(running: Any) -> None:
@@ -178,7 +178,7 @@ def test_client_without_a_place_is_an_error_that_says_what_there_is(running: Any
 
 def records(rows: pd.DataFrame) -> dict[str, bytes]:
     return {
-        name: Birth(
+        name: ClientSpec(
             name, rows.iloc[at::2].reset_index(drop=True), "hclt", kinds={"y": "categorical"}
         ).to_bytes()
         for at, name in enumerate("ab")
@@ -193,7 +193,7 @@ def test_client_killed_during_fit_is_brought_back_and_the_model_is_the_same(
     clients = {name: rows.iloc[at::2].reset_index(drop=True) for at, name in enumerate("ab")}
     expected = model_bytes(fc.federate(clients, label="y", learner="hclt"), tmp_path / "local.fc")
     killer = During("fit", lambda: os.kill(engine.place("b").process, signal.SIGKILL))
-    with engine_named("ray")(records(rows), BORN, progress=killer) as engine:
+    with engine_named("ray")(records(rows), CLIENT_FROM_SPEC, progress=killer) as engine:
         before = engine.place("b").process
         fed = fc.federate(label="y", engine=engine)
         assert killer.done
@@ -210,7 +210,7 @@ def test_client_that_hangs_during_fit_is_dropped_by_name_and_the_rest_is_the_mod
     del running
     rows = slow_to_fit()
     hang = During("fit", lambda: psutil.Process(engine.place("b").process).suspend())
-    with engine_named("ray")(records(rows), BORN, progress=hang) as engine:
+    with engine_named("ray")(records(rows), CLIENT_FROM_SPEC, progress=hang) as engine:
         fed = fc.federate(label="y", engine=engine, timeout=15.0)
         assert hang.done
         assert "client 'b': no answer to 'fit' within 15.0 s" in fed.dropped["b"]
@@ -223,11 +223,11 @@ def test_run_that_was_killed_goes_on_from_its_folder_without_fitting_again(
     del running
     rows, saved, asked = table().drop(columns="customer"), [], []
     data = {
-        name: Birth(name, rows.iloc[at::2].reset_index(drop=True), "factorised").to_bytes()
+        name: ClientSpec(name, rows.iloc[at::2].reset_index(drop=True), "factorised").to_bytes()
         for at, name in enumerate("ab")
     }
     for at in range(2):
-        with engine_named("ray")(data, BORN, folder=tmp_path / "job") as engine:
+        with engine_named("ray")(data, CLIENT_FROM_SPEC, folder=tmp_path / "job") as engine:
             fed = fc.federate(label="bought", engine=engine)
             saved.append(model_bytes(fed, tmp_path / f"{at}.fc"))
             asked.append(engine.replay.asked.get("fit", 0))
@@ -264,7 +264,7 @@ def test_client_that_hangs_at_query_time_is_left_out_and_said(running: Any) -> N
     clients = {name: rows.iloc[at::3] for at, name in enumerate("abc")}
     options: dict[str, Any] = {"label": "bought", "learner": "factorised", "agreement": "product"}
     with fc.federate(clients, **options, placement="remote", engine="ray", timeout=30.0) as fed:
-        server = next(iter(fed.ingredients.models.values())).server
+        server = next(iter(fed.fitted.models.values())).server
         server.timeout = 2.0
         psutil.Process(fed.run.transport.place("b").process).suspend()
         with pytest.warns(FedcircuitsWarning, match="answered by a, c alone.*client 'b'"):

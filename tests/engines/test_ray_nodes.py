@@ -23,10 +23,10 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.faults import During, model_bytes, slow_to_fit
-from fedcircuits.api.client_spec import BORN
+from fedcircuits.api.client_spec import CLIENT_FROM_SPEC
 from fedcircuits.engines import engine_named
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 
 pytest.importorskip("ray", reason="the extra [ray] is not installed")
 pytestmark = pytest.mark.engine
@@ -173,12 +173,12 @@ def first_byte(address: str, tls: Path) -> bytes:
 
 
 def record(name: str, rows: pd.DataFrame | Path) -> bytes:
-    return Birth(name, rows, "factorised", id="customer").to_bytes()
+    return ClientSpec(name, rows, "factorised", id="customer").to_bytes()
 
 
 def test_clients_are_spread_over_the_nodes_and_the_cluster_outlives_them(nodes: Nodes) -> None:
     records = {name: record(name, table()) for name in "abc"}
-    with engine_named("ray")(records, BORN, **nodes.options) as engine:
+    with engine_named("ray")(records, CLIENT_FROM_SPEC, **nodes.options) as engine:
         assert len({engine.place(name).node for name in "abc"}) == 2
         clients = [psutil.Process(engine.place(name).process) for name in "abc"]
     assert not psutil.wait_procs(clients, timeout=30)[1]
@@ -193,7 +193,7 @@ def test_clients_run_where_resources_say_and_read_files_there(nodes: Nodes, tmp_
         "resources": {"a": {"one": 1}, "b": {"two": 1}, "c": {"two": 1}},
         "num_gpus": {"b": 0.5, "c": 0.5},
     }
-    with engine_named("ray")(records, BORN, **options) as engine:
+    with engine_named("ray")(records, CLIENT_FROM_SPEC, **options) as engine:
         a, b, c = (engine.place(name) for name in "abc")
         assert a.node != b.node == c.node
         assert (a.gpus, b.gpus, c.gpus) == ((), ("0",), ("0",))  # two share one
@@ -217,11 +217,11 @@ def test_node_killed_during_fit_is_survived_and_the_model_is_the_same(
     clients = {name: rows.iloc[at::3].reset_index(drop=True) for at, name in enumerate("abc")}
     expected = model_bytes(fc.federate(clients, label="y", learner="hclt"), tmp_path / "local.fc")
     records = {
-        name: Birth(name, part, "hclt", kinds={"y": "categorical"}).to_bytes()
+        name: ClientSpec(name, part, "hclt", kinds={"y": "categorical"}).to_bytes()
         for name, part in clients.items()
     }
     kill = During("fit", lambda: kill_node(nodes.raylets[1]))
-    with engine_named("ray")(records, BORN, progress=kill, **nodes.options) as engine:
+    with engine_named("ray")(records, CLIENT_FROM_SPEC, progress=kill, **nodes.options) as engine:
         before = {name: engine.place(name) for name in "abc"}
         assert len({place.node for place in before.values()}) == 2
         fed = fc.federate(label="y", engine=engine)

@@ -11,27 +11,28 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
-from fedcircuits.api.client_spec import born
+from fedcircuits.api.client_spec import client_from_spec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.engines.replay import Answers, Keeper, Replay, unwrap
 from fedcircuits.errors import ClientError, StorageError
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.wire import messages as m
 
 OPTIONS: dict[str, Any] = {"id": ID, "label": LABEL, "n_clusters": 3}
 
 
-def births(setting: str = "vertical", learner: str = "factorised") -> dict[str, bytes]:
+def specs(setting: str = "vertical", learner: str = "factorised") -> dict[str, bytes]:
     return {
-        name: Birth(name, rows, learner, id=ID).to_bytes() for name, rows in split(setting).items()
+        name: ClientSpec(name, rows, learner, id=ID).to_bytes()
+        for name, rows in split(setting).items()
     }
 
 
 class Counting:
     """A client that counts what it is asked, over all its lives."""
 
-    def __init__(self, birth: bytes, counts: dict[str, int]) -> None:
-        self._client = born(birth)
+    def __init__(self, spec: bytes, counts: dict[str, int]) -> None:
+        self._client = client_from_spec(spec)
         self._counts = counts
 
     def handle(self, verb: str, payload: bytes) -> bytes:
@@ -42,17 +43,17 @@ class Counting:
 class Here:
     """An engine in this process whose clients can be started anew."""
 
-    def __init__(self, births: Mapping[str, bytes], answers: Path | None = None) -> None:
-        self.births = dict(births)
+    def __init__(self, specs: Mapping[str, bytes], answers: Path | None = None) -> None:
+        self.specs = dict(specs)
         self.counts: dict[str, int] = {}
-        self.keepers = {name: self._keeper(name) for name in births}
+        self.keepers = {name: self._keeper(name) for name in specs}
         self.replay = Replay(None if answers is None else Answers(answers))
         self.before: Callable[[str], None] = lambda _: None
         self.spoil: Callable[[bytes], bytes] = lambda parcel: parcel
 
     def _keeper(self, name: str) -> Keeper:
-        birth = self.births[name]
-        return Keeper(lambda: Counting(birth, self.counts), birth.hex()[-64:])
+        spec = self.specs[name]
+        return Keeper(lambda: Counting(spec, self.counts), spec.hex()[-64:])
 
     def restart(self, name: str) -> None:
         self.keepers[name] = self._keeper(name)
@@ -74,7 +75,7 @@ class Here:
 
 
 def train(engine: Any, **options: Any) -> Any:
-    return fc.federate(None, engine=engine, **{**OPTIONS, "agreement": "counts"} | options)
+    return fc.federate(None, engine=engine, **{**OPTIONS, "agreement": "latent"} | options)
 
 
 def saved(fed: Any, path: Path) -> bytes:
@@ -84,7 +85,7 @@ def saved(fed: Any, path: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    engine = LocalEngine({name: born(birth) for name, birth in births().items()})
+    engine = LocalEngine({name: client_from_spec(spec) for name, spec in specs().items()})
     return saved(train(engine), tmp_path_factory.mktemp("local") / "m.fc")
 
 
@@ -93,7 +94,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_clients_started_anew_before_a_request_give_the_same_model(
     verb: str, everyone: bool, expected: bytes, tmp_path: Path
 ) -> None:
-    engine = Here(births())
+    engine = Here(specs())
 
     def before(asked: str) -> None:
         if asked == verb:
@@ -113,9 +114,9 @@ def test_a_client_started_anew_between_rounds_takes_up_where_it_was(
     setting: str, verb: str, tmp_path: Path
 ) -> None:
     """Rounds build on each other: earlier ones are done again at the client, as they were told."""
-    made = births(setting, "mixture")
+    made = specs(setting, "mixture")
     options: dict[str, Any] = {"agreement": "joint", "id": ID, "label": LABEL}
-    plain = LocalEngine({name: born(birth) for name, birth in made.items()})
+    plain = LocalEngine({name: client_from_spec(spec) for name, spec in made.items()})
     wanted = saved(fc.federate(None, engine=plain, **options), tmp_path / "plain.fc")
     engine, asked = Here(made), list[str]()
 
@@ -131,7 +132,7 @@ def test_a_client_started_anew_between_rounds_takes_up_where_it_was(
 
 
 def test_client_started_anew_has_its_models_again_when_they_are_asked() -> None:
-    engine = Here(births())
+    engine = Here(specs())
     fed = train(engine, placement="remote")
     rows = table(n=20)[["height", "visits", "size"]]
     first = fed.log_prob(rows)
@@ -144,7 +145,7 @@ def test_client_started_anew_has_its_models_again_when_they_are_asked() -> None:
 
 
 def test_fits_that_are_not_asked_for_are_not_repeated() -> None:
-    engine = Here(births())
+    engine = Here(specs())
     engine.before = lambda verb: engine.restart("b") if verb == "fit" else None
     train(engine)
     fits = engine.counts["fit"]
@@ -154,7 +155,7 @@ def test_fits_that_are_not_asked_for_are_not_repeated() -> None:
 
 
 def test_killed_server_asks_only_for_what_is_new(expected: bytes, tmp_path: Path) -> None:
-    engine = Here(births(), tmp_path / "answers")
+    engine = Here(specs(), tmp_path / "answers")
 
     def die(verb: str) -> None:
         if verb == "fit":
@@ -163,17 +164,17 @@ def test_killed_server_asks_only_for_what_is_new(expected: bytes, tmp_path: Path
     engine.before = die
     with pytest.raises(KeyboardInterrupt):
         train(engine)
-    again = Here(births(), tmp_path / "answers")  # clients were ended, too
+    again = Here(specs(), tmp_path / "answers")  # clients were ended, too
     assert saved(train(again), tmp_path / "m.fc") == expected
     assert again.replay.asked == {"describe": 3, "digests": 3, "fit": 3}
-    third = Here(births(), tmp_path / "answers")
+    third = Here(specs(), tmp_path / "answers")
     assert saved(train(third), tmp_path / "m.fc") == expected
     assert "fit" not in third.replay.asked
     assert "fit" not in third.counts
 
 
 def test_reply_is_kept_as_it_comes_though_the_call_never_ends(tmp_path: Path) -> None:
-    engine = Here(births(), tmp_path)
+    engine = Here(specs(), tmp_path)
     send = engine._send
 
     def dies_after_a(
@@ -188,30 +189,30 @@ def test_reply_is_kept_as_it_comes_though_the_call_never_ends(tmp_path: Path) ->
     engine._send = dies_after_a  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         train(engine)
-    again = Here(births(), tmp_path)
+    again = Here(specs(), tmp_path)
     train(again)
     assert again.replay.asked["fit"] == 2  # of b and c
 
 
 def test_answers_of_other_data_seeds_or_settings_are_not_taken(tmp_path: Path) -> None:
-    train(Here(births(), tmp_path))
-    other = dict(births())
+    train(Here(specs(), tmp_path))
+    other = dict(specs())
     changed = split("vertical")["b"].assign(visits=lambda t: t["visits"] + 1)
-    other["b"] = Birth("b", changed, "factorised", id=ID).to_bytes()
+    other["b"] = ClientSpec("b", changed, "factorised", id=ID).to_bytes()
     engine = Here(other, tmp_path)
     train(engine)
     assert engine.replay.asked["fit"] == 1  # of b alone
-    engine = Here(births(), tmp_path)
+    engine = Here(specs(), tmp_path)
     train(engine, seed=1)
     assert engine.replay.asked["fit"] == 3
 
 
 def test_damaged_answer_on_disk_is_asked_again(expected: bytes, tmp_path: Path) -> None:
-    train(Here(births(), tmp_path / "answers"))
+    train(Here(specs(), tmp_path / "answers"))
     for path in (tmp_path / "answers").iterdir():
         data = path.read_bytes()
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    engine = Here(births(), tmp_path / "answers")
+    engine = Here(specs(), tmp_path / "answers")
     assert saved(train(engine), tmp_path / "m.fc") == expected
     assert engine.replay.asked["fit"] == 3
 
@@ -224,12 +225,12 @@ def test_answers_are_for_their_owner_only(tmp_path: Path) -> None:
 
 
 def test_client_that_comes_back_with_other_data_is_refused_by_name() -> None:
-    engine = Here(births())
+    engine = Here(specs())
 
     def before(verb: str) -> None:
         if verb == "align":
             rows = split("vertical")["b"].iloc[:50]
-            engine.births["b"] = Birth("b", rows, "factorised", id=ID).to_bytes()
+            engine.specs["b"] = ClientSpec("b", rows, "factorised", id=ID).to_bytes()
             engine.restart("b")
 
     engine.before = before
@@ -240,7 +241,7 @@ def test_client_that_comes_back_with_other_data_is_refused_by_name() -> None:
 def test_message_played_back_changes_nothing_and_is_noted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    engine = Here({"b": births()["b"]})
+    engine = Here({"b": specs()["b"]})
     sent: list[bytes] = []
     keeper = engine.keepers["b"]
     answer = keeper.answer
@@ -268,7 +269,7 @@ def test_message_played_back_changes_nothing_and_is_noted(
     ],
 )
 def test_damaged_parcel_is_an_error_by_name(spoil: Callable[[bytes], bytes]) -> None:
-    engine = Here({"b": births()["b"]})
+    engine = Here({"b": specs()["b"]})
     engine.spoil = spoil
     answer = engine.call("describe", {"b": m.Describe(5).to_bytes()})["b"]
     assert isinstance(answer, ClientError)
@@ -278,7 +279,7 @@ def test_damaged_parcel_is_an_error_by_name(spoil: Callable[[bytes], bytes]) -> 
 
 
 def test_garbage_is_answered_with_an_error_and_the_client_lives_on() -> None:
-    keeper = Keeper(lambda: born(births()["b"]), "b")
+    keeper = Keeper(lambda: client_from_spec(specs()["b"]), "b")
     for garbage in (b"", b"garbage", b"FCP1" + bytes(8), b"FCP1" + b"\xff" * 30):
         header, _ = unwrap(keeper.answer(garbage))
         assert "StorageError" in str(header["error"])

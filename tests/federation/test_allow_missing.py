@@ -30,13 +30,13 @@ def broken(verb: str, setting: str = "vertical") -> Breaking:
 @pytest.mark.parametrize(
     ("verb", "rule"),
     [
-        ("describe", "counts"),
-        ("agree", "counts"),
-        ("digests", "counts"),
-        ("align", "counts"),
-        ("cluster", "counts"),
+        ("describe", "latent"),
+        ("agree", "latent"),
+        ("digests", "latent"),
+        ("align", "latent"),
+        ("cluster", "latent"),
         ("assign", "latent"),
-        ("fit", "counts"),
+        ("fit", "latent"),
         ("ask", "em"),
         ("branch", "joint"),
     ],
@@ -91,6 +91,6 @@ def test_a_cluster_whose_column_is_all_missing_is_no_failure() -> None:
     for learner in ("factorised", "mixture", LEARNER):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fed = fc.federate(clients, id=ID, agreement="counts", n_clusters=2, learner=learner)
+            fed = fc.federate(clients, id=ID, agreement="latent", n_clusters=2, learner=learner)
         assert fed.dropped == {}
         assert np.isfinite(fed.log_prob(rows.drop(columns=ID))).all()

@@ -144,8 +144,8 @@ def test_a_federation_that_counts_evidence_twice_is_mended(shared: bool) -> None
     for rows in (0, 2000):
         rule = ProductOfClasses(calibration_rows=rows)
         fed = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement=rule)
-        assert fed.ingredients is not None
-        assert (fed.ingredients.calibration is not None) == bool(rows)
+        assert fed.fitted is not None
+        assert (fed.fitted.calibration is not None) == bool(rows)
         told = fed.predict_proba(test.drop(columns=["y", "id"]), "y")
         chosen = np.where(test["y"] == "yes", told["yes"], told["no"])
         losses[rows] = -np.log(chosen).mean()
@@ -156,8 +156,8 @@ def test_rows_for_calibration_are_not_fitted_on() -> None:
     table = overlapping(3000, 0)
     frames = {"a": table[["id", "x0", "x1", "y"]], "b": table[["id", "x2", "x3", "y"]]}
     fed = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement="product")
-    assert fed.ingredients is not None
-    rows = fed.ingredients.rows
+    assert fed.fitted is not None
+    rows = fed.fitted.rows
     for client in ("a", "b"):
         assert sum(n for key, n in rows.items() if key[0] == client) == 3000 - 300
 
@@ -200,17 +200,17 @@ def skewed_clients(shares: list[float], n: int = 1500, seed: int = 0) -> dict[st
 def test_a_rare_class_that_few_clients_have_is_skew_too() -> None:
     """Shares of 0 to 8 % are close to each other, but the class lies at one client."""
     fed = fc.federate(skewed_clients([0.005, 0.005, 0.08], 3000), label="y", learner=LEARNER)
-    assert fed.ingredients is not None
-    assert fed.ingredients.calibration is not None
+    assert fed.fitted is not None
+    assert fed.fitted.calibration is not None
 
 
 def test_posteriors_are_rebased_under_label_skew_only() -> None:
     even = fc.federate(skewed_clients([0.3, 0.3, 0.3]), label="y", learner=LEARNER)
     skewed = fc.federate(skewed_clients([0.05, 0.3, 0.9]), label="y", learner=LEARNER)
-    assert even.ingredients is not None
-    assert skewed.ingredients is not None
-    assert even.ingredients.calibration is None
-    assert skewed.ingredients.calibration is not None
+    assert even.fitted is not None
+    assert skewed.fitted is not None
+    assert even.fitted.calibration is None
+    assert skewed.fitted.calibration is not None
 
 
 def test_rebased_posteriors_by_hand() -> None:
@@ -260,5 +260,5 @@ def test_a_client_that_leaves_changes_the_prior_too() -> None:
 def test_one_class_clients_keep_the_mixture() -> None:
     frames = skewed_clients([0.0, 1.0])
     fed = fc.federate(frames, label="y", learner=LEARNER)
-    assert fed.ingredients is not None
-    assert fed.ingredients.calibration is None
+    assert fed.fitted is not None
+    assert fed.fitted.calibration is None

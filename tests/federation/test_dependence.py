@@ -11,12 +11,10 @@ import pytest
 import fedcircuits as fc
 from contracts.rule import LEARNER
 from fedcircuits.federation.agreement import (
-    Counts,
     Em,
     Independent,
     Joint,
     Latent,
-    LatentTable,
     ProductOfClasses,
     Rule,
 )
@@ -71,7 +69,7 @@ def test_independent_is_at_chance(split: object, glueing: object) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("rule", [Counts(), Latent(), LatentTable(), Em(), Joint(1)])
+@pytest.mark.parametrize("rule", [Latent(), Latent(table=True), Em(), Joint(1)])
 def test_rules_over_aligned_rows_solve_it(split: object, rule: Rule) -> None:
     fed = fc.federate(split(), id="id", label="y", learner=LEARNER, agreement=rule)  # type: ignore[operator]
     assert accuracy(fed) >= 0.95
@@ -89,8 +87,8 @@ def test_a_product_of_classes_cannot_by_itself() -> None:
     fed = fc.federate(
         label_on_one(), id="id", label="y", learner=LEARNER, agreement=ProductOfClasses()
     )
-    assert fed.ingredients is not None
-    plain = replace(fed, ingredients=replace(fed.ingredients, calibration=None))
+    assert fed.fitted is not None
+    plain = replace(fed, fitted=replace(fed.fitted, calibration=None))
     assert accuracy(plain) < 0.8
 
 
@@ -121,6 +119,5 @@ def test_shared_columns_do_not_hide_it() -> None:
         "a": table[:1750][["id", "u", "u2", "w", "y"]],
         "b": table[250:][["id", "v", "v2", "w"]],
     }
-    for rule in ("counts", "latent"):
-        fed = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement=rule)
-        assert accuracy(fed) >= 0.95
+    fed = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement="latent")
+    assert accuracy(fed) >= 0.95

@@ -66,13 +66,13 @@ def test_an_id_that_one_client_lacks_names_it() -> None:
 
 def test_ids_may_be_strings_integers_or_floats_and_may_be_missing() -> None:
     clients = split("vertical")
-    whole = federate(clients, agreement="counts", n_clusters=3)
+    whole = federate(clients, agreement="latent", n_clusters=3)
     clients["a"] = clients["a"].assign(**{ID: lambda t: t[ID].astype(str)})
     clients["b"] = clients["b"].assign(**{ID: lambda t: t[ID].astype(float)})
-    again = federate(clients, agreement="counts", n_clusters=3)
+    again = federate(clients, agreement="latent", n_clusters=3)
     np.testing.assert_array_equal(again.log_prob(ROWS), whole.log_prob(ROWS))
     clients["b"].loc[[0, 1], ID] = np.nan  # two rows that belong to nobody else's
-    federate(clients, agreement="counts", n_clusters=3)
+    federate(clients, agreement="latent", n_clusters=3)
 
 
 def test_an_empty_client_is_left_out_and_said() -> None:
@@ -141,7 +141,7 @@ def test_a_client_that_raises_is_dropped_where_others_hold_its_columns() -> None
 @pytest.mark.filterwarnings("ignore:ignored")
 def test_a_client_that_alone_holds_columns_is_an_error_and_the_rest_is_kept() -> None:
     learner = {"a": "factorised", "b": Fails(), "c": "factorised"}
-    options: dict[str, Any] = {"learner": learner, "agreement": "counts", "n_clusters": 3}
+    options: dict[str, Any] = {"learner": learner, "agreement": "latent", "n_clusters": 3}
     with pytest.raises(
         FederationError, match=r"client 'b'.*out of paper.*alone holds 'visits'"
     ) as e:
@@ -181,7 +181,7 @@ def test_a_reply_that_is_no_reply_names_the_client(
 
     engine = Breaking(local(split("vertical")), wrong)
     with pytest.raises(FederationError, match=f"client '{client}'"):
-        fc.federate(id=ID, label=LABEL, engine=engine, agreement="counts", n_clusters=3)
+        fc.federate(id=ID, label=LABEL, engine=engine, agreement="latent", n_clusters=3)
 
 
 def test_a_reply_of_another_version_says_so() -> None:
@@ -227,7 +227,7 @@ def test_a_reply_of_the_wrong_shape_names_the_client(case: str) -> None:
 
     engine = Breaking(local(split("vertical")), wrong)
     with pytest.raises(FederationError, match="client 'b'"):
-        fc.federate(id=ID, label=LABEL, engine=engine, agreement="counts", n_clusters=3)
+        fc.federate(id=ID, label=LABEL, engine=engine, agreement="latent", n_clusters=3)
 
 
 # --- the same request twice -----------------------------------------------------------------------

@@ -89,8 +89,8 @@ def test_a_client_tries_neither_head_nor_class_transitions_unless_asked() -> Non
     for wanted in (None, True):
         learner = Hclt(class_transitions=wanted)
         fed = fc.federate({"a": frame, "b": rows(600, 5)}, label="y", learner=learner)
-        assert fed.ingredients is not None
-        report = fed.ingredients.reports["a"]["S0"][0]
+        assert fed.fitted is not None
+        report = fed.fitted.reports["a"]["S0"][0]
         told[wanted] = " ".join(report.kept)
     assert "transitions" not in told[None]
     assert "transitions" in told[True]

@@ -230,8 +230,8 @@ def test_rows_that_some_but_not_all_clients_hold_are_learned_from() -> None:
     fed = fc.federate(
         frames, id="id", label="y", learner=Hclt(), agreement=Joint(1, n_classes=2, n_clusters=3)
     )
-    assert fed.ingredients is not None
-    rows = {client: count for (client, _, _), count in fed.ingredients.rows.items()}
+    assert fed.fitted is not None
+    rows = {client: count for (client, _, _), count in fed.fitted.rows.items()}
     assert rows["a"] == pytest.approx(600, abs=1)
     assert rows["b"] == pytest.approx(600, abs=1)
     assert rows["c"] == pytest.approx(60, abs=1)

@@ -60,7 +60,7 @@ def train(clients: dict[str, pd.DataFrame], label: str | None, learner: Any, **m
 def test_three_clients_make_the_model_of_one_that_holds_all_rows(label: Any, learner: Any) -> None:
     table, test = mixed_table(), mixed_table(500, seed=1)
     whole = train({"all": table}, label, learner)
-    apart = train(unevenly(table), label, learner, schema=whole.ingredients.schema)
+    apart = train(unevenly(table), label, learner, schema=whole.fitted.schema)
     assert apart.setting == "horizontal"
     assert apart.mean_log_prob(test) == pytest.approx(whole.mean_log_prob(test), abs=SAME)
     np.testing.assert_allclose(apart.log_prob(test), whole.log_prob(test), rtol=0, atol=1e-5)
@@ -69,7 +69,7 @@ def test_three_clients_make_the_model_of_one_that_holds_all_rows(label: Any, lea
 def test_it_is_the_plain_learner_under_the_same_schedule() -> None:
     table, test = mixed_table(), mixed_table(500, seed=1)
     fed = train(unevenly(table), "kind", Hclt(n_states=4))
-    schema = fed.ingredients.schema
+    schema = fed.fitted.schema
     rows = schema.encode(table, missing_as_state=True)
     learner = Hclt(label="kind", n_states=4, agreed_schema=True)
     alone = learn_alone(learner, rows, named_rng(0, "rounds", "R"))
@@ -81,7 +81,7 @@ def test_the_label_is_learned_from_clients_of_one_class_each() -> None:
     table, test = mixed_table(1500), mixed_table(800, seed=1)
     clients = {str(k): part.reset_index(drop=True) for k, part in table.groupby("kind")}
     fed = train(clients, "kind", Hclt(n_states=4))
-    whole = train({"all": table}, "kind", Hclt(n_states=4), schema=fed.ingredients.schema)
+    whole = train({"all": table}, "kind", Hclt(n_states=4), schema=fed.fitted.schema)
     rows = test.drop(columns="kind")
     assert (fed.predict(rows, "kind") == whole.predict(rows, "kind")).all()
     assert (fed.predict(rows, "kind") == test["kind"]).mean() > 0.7
@@ -155,7 +155,7 @@ def test_a_client_that_fails_on_the_way_is_left_out_and_the_rest_begin_again() -
     assert set(fed.dropped) == {"b"}
     assert "power cut" in fed.dropped["b"]
     rest = {name: frames[name] for name in ("a", "c")}
-    schema = fed.ingredients.schema
+    schema = fed.fitted.schema
     alone = fc.federate(rest, learner=Mixture(n_states=3), agreement="joint", schema=schema)
     test = small_table(50, seed=3)
     assert len(fed.log_prob(test)) == 50

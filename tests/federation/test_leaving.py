@@ -19,7 +19,7 @@ from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.model.circuit import FederatedCircuit
 
 ROWS = table(seed=9, n=30).drop(columns=ID)
-VERTICAL = {"agreement": "counts", "n_clusters": 3}
+VERTICAL = {"agreement": "latent", "n_clusters": 3}
 
 
 def federate(clients: Any, **options: Any) -> Any:
@@ -139,7 +139,7 @@ def test_joining_is_refused_where_it_would_not_be_exact() -> None:
     ("setting", "options"),
     [
         ("horizontal", {"agreement": "product"}),
-        ("vertical", {"agreement": "counts", "n_clusters": 3}),
+        ("vertical", {"agreement": "latent", "n_clusters": 3}),
         ("hybrid", {"agreement": "product"}),
     ],
 )
@@ -167,10 +167,10 @@ def test_a_loaded_federation_answers_and_remembers(
 
 def test_calibration_is_kept_in_the_file(tmp_path: Path) -> None:
     fed = federate(split("hybrid"), agreement="product")
-    weights = np.full(len({job for _, job, _ in fed.ingredients.models}), 0.5)
+    weights = np.full(len({job for _, job, _ in fed.fitted.models}), 0.5)
     calibration = Calibration(weights, np.log([0.3, 0.7]), 0.1)
     plain = fed.predict_proba(ROWS, LABEL)
-    fed = replace(fed, ingredients=replace(fed.ingredients, calibration=calibration))
+    fed = replace(fed, fitted=replace(fed.fitted, calibration=calibration))
     fed.save(tmp_path / "fed.fc")
     again = fc.load(tmp_path / "fed.fc").predict_proba(ROWS, LABEL)
     np.testing.assert_array_equal(again, fed.predict_proba(ROWS, LABEL))

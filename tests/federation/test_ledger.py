@@ -15,7 +15,7 @@ from recorder import Recorder
 
 RULES: dict[str, dict[str, Any]] = {
     "horizontal": {"agreement": "product"},
-    "vertical": {"agreement": "counts", "n_clusters": 3},
+    "vertical": {"agreement": "latent", "n_clusters": 3},
     "hybrid": {"agreement": "product"},
 }
 
@@ -75,7 +75,7 @@ def test_formulas_beside_the_measurement(setting: str) -> None:
     n = len(fed.clients)
     assert values.iloc[3] == 4 * 10_000 * n * 50
     assert values.iloc[4] == pytest.approx(4 * 50 * n * 64 * _most_rows(fed))
-    sizes = [model.n_parameters for model in fed.ingredients.models.values()]
+    sizes = [model.n_parameters for model in fed.fitted.models.values()]
     assert values.iloc[2] >= 8 * sum(sizes)
     if setting == "horizontal":
         assert values.iloc[2] == 8 * (sum(sizes) + n)

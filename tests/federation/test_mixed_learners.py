@@ -68,7 +68,7 @@ def test_three_kinds_of_density_make_one_density_of_rows(rule: str, tmp_path: Pa
         np.testing.assert_allclose(here, there, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("rule", ["latent", "counts"])
+@pytest.mark.parametrize("rule", ["latent", "em"])
 def test_three_kinds_of_density_make_one_density_of_columns(rule: str, tmp_path: Path) -> None:
     rows = table(n=200)
     clients = {

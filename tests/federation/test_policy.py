@@ -22,7 +22,7 @@ from fedcircuits.api.client_spec import client_of, learner_maker
 from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.client.client import VERBS, Client
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.policy.disclosure import ENTRIES
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy, PolicyError
@@ -43,7 +43,7 @@ def client(
     """A client as a silo makes it: the policy first, then the client, then the guard."""
     offered = policy.apply(frame, id=ID, client=name, kinds=KINDS)
     kinds = {key: kind for key, kind in KINDS.items() if key in offered.columns}
-    made = client_of(Birth(name, offered, "", {}, ID, kinds), learner_maker(learner))
+    made = client_of(ClientSpec(name, offered, "", {}, ID, kinds), learner_maker(learner))
     return Guarded(made, policy, **more)
 
 
@@ -104,7 +104,7 @@ def test_an_open_policy_gives_the_same_model_bit_for_bit(
 
 def _bare(name: str, frame: pd.DataFrame, learner: str) -> Client:
     kinds = {key: kind for key, kind in KINDS.items() if key in frame.columns}
-    return client_of(Birth(name, frame, "", {}, ID, kinds), learner_maker(learner))
+    return client_of(ClientSpec(name, frame, "", {}, ID, kinds), learner_maker(learner))
 
 
 def test_every_request_of_a_client_has_an_entry_with_the_reply_it_gets() -> None:
@@ -305,7 +305,7 @@ def test_queries_not_answered_are_refused_and_the_others_are_answered() -> None:
 def test_rows_are_looked_up_by_id_only_where_allowed() -> None:
     asked = pd.DataFrame({ID: [1003, 1010]})
     how = {
-        "id": ID, "agreement": "counts", "n_clusters": 2, "placement": "remote", "min_rows": 1,
+        "id": ID, "agreement": "latent", "n_clusters": 2, "placement": "remote", "min_rows": 1,
     }  # fmt: skip
     closed = fc.federate(engine=engine(guarded("vertical", Policy(min_rows=1))), **how)
     with pytest.raises(FederationError, match="rows looked up by id"):

@@ -49,11 +49,9 @@ RULES: list[tuple[str, str, dict[str, Any]]] = [
     ("horizontal", "product", {}),
     ("horizontal", "joint", {}),
     ("vertical", "independent", {"n_clusters": 2}),
-    ("vertical", "counts", {"n_clusters": 3}),
     ("vertical", "latent", {"n_clusters": 3, "n_classes": 3}),
-    ("vertical", "latent-table", {"n_clusters": 3, "n_classes": 3}),
+    ("vertical", "latent", {"n_clusters": 3, "n_classes": 3, "table": True}),
     ("vertical", "em", {"n_clusters": 3}),
-    ("vertical", "coupled", {}),
     ("vertical", "joint", {"n_clusters": 3, "n_classes": 3}),
     ("vertical", "auto", {}),
     ("hybrid", "product", {}),
@@ -67,7 +65,6 @@ def run(setting: str, rule: str, options: dict[str, Any], **more: Any) -> tuple[
     )
     if setting == "vertical" and rule == "auto":
         engine = Recorder(local(planted(setting), "mixture"))
-    more = {"share_label": rule == "coupled", **more}  # which needs the label everywhere
     fed = fc.federate(id=CUSTOMER, label=LABEL, engine=engine, agreement=rule, **options, **more)
     return fed, engine
 
@@ -97,7 +94,7 @@ def test_no_value_of_a_single_row_and_no_id_leaves_a_client(
 def test_an_unshared_label_does_not_reach_other_clients(
     setting: str, rule: str, options: dict[str, Any]
 ) -> None:
-    if setting != "vertical" or rule == "coupled":
+    if setting != "vertical":
         pytest.skip("the label is at every client")
     _, engine = run(setting, rule, options)
     # Only `product` (which `auto` tries) has the owner tell codes, and only to the server.
@@ -196,10 +193,10 @@ def test_sketches_say_nothing_that_fewer_rows_share() -> None:
 def test_a_secret_changes_every_digest_and_no_answer() -> None:
     clients = planted("vertical")
     plain = fc.federate(
-        clients, id=CUSTOMER, agreement="counts", n_clusters=3, learner="factorised"
+        clients, id=CUSTOMER, agreement="latent", n_clusters=3, learner="factorised"
     )
     secret = fc.federate(
-        clients, id=CUSTOMER, agreement="counts", n_clusters=3, learner="factorised", id_secret="s"
+        clients, id=CUSTOMER, agreement="latent", n_clusters=3, learner="factorised", id_secret="s"
     )
     rows = table(n=10)[["height", "visits", "size"]]
     np.testing.assert_allclose(secret.log_prob(rows), plain.log_prob(rows), atol=1e-10)
@@ -208,7 +205,7 @@ def test_a_secret_changes_every_digest_and_no_answer() -> None:
 def test_rows_asked_by_id_need_the_secret_too() -> None:
     clients = planted("vertical")
     fed = fc.federate(
-        clients, id=CUSTOMER, agreement="counts", n_clusters=3, learner="factorised",
+        clients, id=CUSTOMER, agreement="latent", n_clusters=3, learner="factorised",
         placement="remote", id_secret="s",
     )  # fmt: skip
     asked = pd.DataFrame({CUSTOMER: [IDS[0]]})

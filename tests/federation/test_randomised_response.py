@@ -11,7 +11,7 @@ import fedcircuits as fc
 from contracts.federations import ID, local, split
 from contracts.rule import LEARNER, RuleContract, columns_split, small_table
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement import LatentTable
+from fedcircuits.federation.agreement import Latent
 from fedcircuits.federation.model.circuit import FederatedCircuit
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.packing import unpack_codes
@@ -22,7 +22,7 @@ from fedcircuits.federation.wire.randomised_response import (
 )
 from recorder import Recorder
 
-RULE = LatentTable(n_classes=6, n_clusters=4, epsilon=3.0, mechanism="randomised-response")
+RULE = Latent(n_classes=6, n_clusters=4, table=True, epsilon=3.0, mechanism="randomised-response")
 
 
 class TestRandomisedResponse(RuleContract):
@@ -81,7 +81,7 @@ def test_the_server_receives_other_indices_than_the_clients_have() -> None:
         for client in engine.inner._clients.values():  # type: ignore[attr-defined]
             client._secret = secret
         fc.federate(
-            id=ID, engine=engine, agreement="latent-table", n_clusters=4, epsilon=1.0,
+            id=ID, engine=engine, agreement="latent", table=True, n_clusters=4, epsilon=1.0,
             mechanism=mechanism, id_secret=secret,
         )  # fmt: skip
         reply = next(
@@ -114,7 +114,8 @@ def test_noise_that_the_server_could_predict_is_refused() -> None:
 def test_mechanisms_and_epsilons_that_make_no_sense(options: dict[str, Any], words: str) -> None:
     with pytest.raises(FederationError, match=words):
         fc.federate(
-            columns_split(), id="id", learner=LEARNER, agreement="latent-table", id_secret="s",
+            columns_split(), id="id", learner=LEARNER, agreement="latent", table=True,
+            id_secret="s",
             **options,
         )  # fmt: skip
 
@@ -125,7 +126,7 @@ def test_little_noise_costs_little_and_much_costs_the_gain() -> None:
     options: dict[str, Any] = {"id": "id", "label": "y", "learner": LEARNER, "id_secret": "s"}
 
     def score(**more: Any) -> float:
-        fed = fc.federate(frames, agreement="latent-table", n_clusters=6, **options, **more)
+        fed = fc.federate(frames, agreement="latent", table=True, n_clusters=6, **options, **more)
         return float(fed.mean_log_prob(test))
 
     plain = fc.federate(

@@ -20,7 +20,7 @@ from recorder import Recorder
 SETTINGS = ("horizontal", "vertical", "hybrid")
 RULES: dict[str, dict[str, Any]] = {
     "horizontal": {"agreement": "product"},
-    "vertical": {"agreement": "counts", "n_clusters": 3},
+    "vertical": {"agreement": "latent", "n_clusters": 3},
     "hybrid": {"agreement": "product"},
 }
 ATOL = 1e-9
@@ -130,7 +130,7 @@ def vertical(spoil: Any = None) -> tuple[Any, Recorder]:
     engine = local(split("vertical"))
     recorder = Recorder(engine) if spoil is None else Breaking(engine, spoil)
     fed = fc.federate(
-        id=ID, label=LABEL, agreement="counts", n_clusters=3, placement="remote", engine=recorder
+        id=ID, label=LABEL, agreement="latent", n_clusters=3, placement="remote", engine=recorder
     )
     return fed, recorder
 

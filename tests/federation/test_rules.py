@@ -22,12 +22,10 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import (
     RULES,
     Anchors,
-    Counts,
     Em,
     Independent,
     Joint,
     Latent,
-    LatentTable,
     ProductOfClasses,
 )
 from fedcircuits.federation.agreement._shared.latent_classes import fit_latent_classes
@@ -67,14 +65,6 @@ class TestProductLabelOnOne(RuleContract):
     rule, clients = ProductOfClasses(), staticmethod(columns_split)
 
 
-class TestCounts(RuleContract):
-    rule, clients = Counts(n_clusters=4), staticmethod(columns_split)
-
-
-class TestCountsBothSplit(RuleContract):
-    rule, clients = Counts(n_clusters=4), staticmethod(both_split)
-
-
 class TestLatent(RuleContract):
     rule, clients = Latent(n_classes=6, n_clusters=4), staticmethod(columns_split)
 
@@ -93,11 +83,12 @@ class TestLatentWithoutLabel(RuleContract):
 
 
 class TestLatentTable(RuleContract):
-    rule, clients = LatentTable(n_classes=6, n_clusters=4), staticmethod(columns_split)
+    rule = Latent(n_classes=6, n_clusters=4, table=True)
+    clients = staticmethod(columns_split)
 
 
 class TestLatentTableWithNoise(RuleContract):
-    rule = LatentTable(n_classes=6, n_clusters=4, epsilon=1.0)
+    rule = Latent(n_classes=6, n_clusters=4, table=True, epsilon=1.0)
     clients = staticmethod(both_split)
 
 
@@ -179,7 +170,8 @@ def test_noise_on_the_table_costs_little() -> None:
             id="id",
             label="y",
             learner=LEARNER,
-            agreement="latent-table",
+            agreement="latent",
+            table=True,
             n_clusters=6,
             epsilon=epsilon,
         ).mean_log_prob(table)
@@ -212,8 +204,8 @@ def test_a_tenth_of_the_rows_aligned_carries_the_dependence() -> None:
 
 def test_rows_that_only_one_client_has_are_used_too() -> None:
     fed = fc.federate(partly_aligned(120), id="id", label="y", learner=LEARNER, agreement="latent")
-    assert fed.ingredients is not None
-    rows = fed.ingredients.rows
+    assert fed.fitted is not None
+    rows = fed.fitted.rows
     for client in ("a", "b"):
         jobs = {job.partition(".")[0] for holder, job, _ in rows if holder == client}
         for job in jobs:  # the features; at the owner the label too
@@ -245,9 +237,9 @@ def test_auto_takes_the_setting_s_rule_where_nothing_can_be_compared() -> None:
 
 def test_auto_tells_the_scores_it_chose_by() -> None:
     fed = fc.federate(columns_split(), id="id", label="y", learner=LEARNER)
-    assert fed.ingredients is not None
-    assert set(fed.ingredients.scores) == {"product", "counts", "latent"}
-    assert all(0 < score < 1 for score in fed.ingredients.scores.values())
+    assert fed.fitted is not None
+    assert set(fed.fitted.scores) == {"product", "latent"}
+    assert all(0 < score < 1 for score in fed.fitted.scores.values())
 
 
 def test_auto_leaves_no_trace_of_its_trial() -> None:
@@ -269,13 +261,13 @@ def test_a_private_label_is_not_used_to_cluster() -> None:
 def test_unknown_names_and_options_are_refused() -> None:
     with pytest.raises(FederationError, match="no agreement rule 'counting'"):
         fc.federate(columns_split(), id="id", learner=LEARNER, agreement="counting")
-    with pytest.raises(FederationError, match="it has n_clusters, label_private"):
-        fc.federate(columns_split(), id="id", learner=LEARNER, agreement="counts", clusters=3)
+    with pytest.raises(FederationError, match="it has n_classes, n_clusters"):
+        fc.federate(columns_split(), id="id", learner=LEARNER, agreement="latent", clusters=3)
     with pytest.raises(FederationError, match="no candidate rule has the option 'clusters'"):
         fc.federate(columns_split(), id="id", learner=LEARNER, clusters=3)
 
 
-@pytest.mark.parametrize("name", ["counts", "latent", "latent-table", "em"])
+@pytest.mark.parametrize("name", ["latent", "em"])
 def test_rules_over_aligned_rows_refuse_rows_split(name: str) -> None:
     with pytest.raises(FederationError):
         fc.federate(rows_split(), label="y", learner=LEARNER, agreement=name)

@@ -8,14 +8,13 @@ import pytest
 
 import fedcircuits as fc
 from contracts.rule import both_split, columns_split_label_shared, small_table
-from fedcircuits.federation.agreement import Anchors, Coupled, Latent, LatentTable
+from fedcircuits.federation.agreement import Anchors, Latent
 from fedcircuits.learners.hclt.learner import Mixture
 
 pytestmark = pytest.mark.slow
 
-RANDOMISED = LatentTable(4, 4, epsilon=3.0, mechanism="randomised-response")
+RANDOMISED = Latent(4, 4, table=True, epsilon=3.0, mechanism="randomised-response")
 CASES: dict[str, tuple[Any, Any]] = {
-    "coupled": (Coupled(n_groups=3), columns_split_label_shared),
     "latent": (Latent(4, 4), columns_split_label_shared),
     "randomised response": (RANDOMISED, columns_split_label_shared),
     "anchors": (Anchors(3, 3, n_rounds=2), both_split),

@@ -85,7 +85,7 @@ def test_a_sealed_federation_gives_the_same_model_bit_for_bit(tmp_path: Path) ->
     saved = []
     for at, engine in enumerate((local(split("vertical")), Sealed(LocalEngine(members())))):
         fed = fc.federate(
-            id=ID, label=LABEL, engine=engine, agreement="counts", n_clusters=2, min_rows=1
+            id=ID, label=LABEL, engine=engine, agreement="latent", n_clusters=2, min_rows=1
         )
         fed.save(tmp_path / f"{at}.fc")
         saved.append((tmp_path / f"{at}.fc").read_bytes())
@@ -96,7 +96,7 @@ def test_every_recorded_message_is_refused_afterwards() -> None:
     clients = members()
     recorder = Recorder(LocalEngine(clients))
     fc.federate(
-        id=ID, label=LABEL, engine=Sealed(recorder), agreement="counts", n_clusters=2, min_rows=1
+        id=ID, label=LABEL, engine=Sealed(recorder), agreement="latent", n_clusters=2, min_rows=1
     )
     sent = [x for x in recorder.messages if x.to_client and x.verb != "hello"]
     assert len(sent) > 10

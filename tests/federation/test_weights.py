@@ -1,4 +1,4 @@
-"""Weights of network-side sums: rho by hand, shares."""
+"""Weights of the sums at the server: rho by hand, shares."""
 
 from __future__ import annotations
 

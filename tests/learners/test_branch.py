@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 import fedcircuits as fc
 from fedcircuits.circuits.passes import chunked
 from fedcircuits.circuits.queries.likelihood import node_log_probs
-from fedcircuits.federation.client.roots import root_edges
+from fedcircuits.circuits.root_states import root_edges
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 from fedcircuits.learners.hclt.rounds.branch import fit_branch
 from fedcircuits.learners.hclt.tree.em import Smoothing

@@ -13,31 +13,31 @@ from fedcircuits.density import Learner, LearnsClassifier
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.client.classifiers import Classifier, classifier_from_record
 from fedcircuits.federation.client.client import Client, MakeLearner
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 
-# What a process of its own calls to make a client of a birth record.
-BORN = "fedcircuits.api.client_spec:born"
+# What a process of its own calls to make a client of a client spec.
+CLIENT_FROM_SPEC = "fedcircuits.api.client_spec:client_from_spec"
 # Classifiers are no learners of densities; they serve federations that average or vote.
 CLASSIFIERS = {"tree": "TreeClassifier", "forest": "ForestClassifier"}
 _JSON = (bool, int, float, str, type(None))
 
 
-def born(data: bytes) -> Client:
-    """The client in a birth record."""
-    birth = Birth.from_bytes(data)
-    return client_of(birth, learner_maker(birth.learner, birth.options))
+def client_from_spec(data: bytes) -> Client:
+    """The client in a client spec."""
+    spec = ClientSpec.from_bytes(data)
+    return client_of(spec, learner_maker(spec.learner, spec.options))
 
 
-def client_of(birth: Birth, make_learner: MakeLearner) -> Client:
+def client_of(spec: ClientSpec, make_learner: MakeLearner) -> Client:
     """A client with a learner that need not be one that travels."""
     return Client(
-        birth.name,
-        birth.frame(),
+        spec.name,
+        spec.frame(),
         make_learner,
-        id=birth.id,
-        kinds=birth.kinds,
-        missing_values=birth.missing_values,
-        id_secret=birth.id_secret,
+        id=spec.id,
+        kinds=spec.kinds,
+        missing_values=spec.missing_values,
+        id_secret=spec.id_secret,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.api.client_spec import (
-    BORN,
+    CLIENT_FROM_SPEC,
     classifier_of,
     client_of,
     learner_maker,
@@ -26,11 +26,11 @@ from fedcircuits.density import Learner
 from fedcircuits.engines import LocalEngine, engine_named
 from fedcircuits.errors import ClientError, FederationError
 from fedcircuits.federation.agreement import Rule, check_name, make_rule
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.model.circuit import FederatedCircuit
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
-from fedcircuits.federation.server.fitted_parts import Ingredients, Job, LostClientError, fit
+from fedcircuits.federation.server.fitted_parts import FittedParts, Job, LostClientError, fit
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.settings import ServerSettings
@@ -155,27 +155,27 @@ class FederationRun:
             return engine
         if not clients:
             raise FederationError("federate needs at least one client")
-        births = {str(name): self._birth(str(name), data, engine) for name, data in clients.items()}
+        specs = {str(name): self._spec(str(name), data, engine) for name, data in clients.items()}
         if engine is LocalEngine:
             _check_options(engine, self.engine_options)
             members = {
-                name: client_of(birth, learner_maker(self._learner_of(name)))
-                for name, birth in births.items()
+                name: client_of(spec, learner_maker(self._learner_of(name)))
+                for name, spec in specs.items()
             }
             return LocalEngine(members)
         encoded = {}
-        for name, birth in births.items():
+        for name, spec in specs.items():
             kind, learner_options = learner_record(self._learner_of(name), name)
-            encoded[name] = replace(birth, learner=kind, options=learner_options).to_bytes()
+            encoded[name] = replace(spec, learner=kind, options=learner_options).to_bytes()
         options = dict(self.engine_options)
         there = {str(name): data for name, data in clients.items() if _is_there(engine, data)}
         if there:
             options["rows"] = there
         _check_options(engine, options)
-        made: Transport = engine(encoded, BORN, **options)
+        made: Transport = engine(encoded, CLIENT_FROM_SPEC, **options)
         return made
 
-    def _birth(self, name: str, data: Data, engine: Any) -> Birth:
+    def _spec(self, name: str, data: Data, engine: Any) -> ClientSpec:
         kinds = dict(self.kinds)
         if self.label is not None:
             kinds.setdefault(self.label, "categorical")
@@ -185,7 +185,7 @@ class FederationRun:
             table = Path(data)  # a file of the client's machine, which need not be this one
         else:
             table = as_table(name, data)
-        return Birth(name, table, "", {}, self.id, kinds, self.missing_values, self.id_secret)
+        return ClientSpec(name, table, "", {}, self.id, kinds, self.missing_values, self.id_secret)
 
     def _learner_of(self, client: str) -> Any:
         if not isinstance(self.learner, Mapping):
@@ -216,7 +216,7 @@ class FederationRun:
         lost: dict[str, str] = {}
         while True:
             try:
-                rule, ingredients = self._train_rule(server)
+                rule, fitted = self._train_rule(server)
                 break
             except LostClientError as error:
                 lost[error.client] = str(error)
@@ -225,7 +225,7 @@ class FederationRun:
                 if not self.allow_missing or error.client not in server.clients:
                     raise
                 server.lose(error.client, str(error))
-        fed = self._glue(rule, ingredients, server)
+        fed = self._glue(rule, fitted, server)
         if lost and not self.allow_missing:
             raise FederationError(
                 f"{'; '.join(lost.values())}. The model of the others is in this error's `rest`; "
@@ -257,7 +257,7 @@ class FederationRun:
             ),
         }
 
-    def _train_rule(self, server: Server) -> tuple[Rule, Ingredients]:
+    def _train_rule(self, server: Server) -> tuple[Rule, FittedParts]:
         take = self._take(server)
         if not isinstance(self.agreement, str):
             return self.agreement, self.agreement.train(server, take)
@@ -265,7 +265,7 @@ class FederationRun:
         return rule, replace(rule.train(server, take), scores=scores)
 
     def _glue(
-        self, rule: Rule, ingredients: Ingredients, server: Server, **facts: Any
+        self, rule: Rule, fitted: FittedParts, server: Server, **facts: Any
     ) -> FederatedCircuit:
         told = {
             "setting": server.setting,
@@ -277,14 +277,14 @@ class FederationRun:
             **facts,
         }
         if self.placement == "remote":
-            return RemoteCircuit.glue(rule, ingredients, secret=self.id_secret, **told)
-        return FederatedCircuit.glue(rule, ingredients, **told)
+            return RemoteCircuit.glue(rule, fitted, secret=self.id_secret, **told)
+        return FederatedCircuit.glue(rule, fitted, **told)
 
     # --- later ------------------------------------------------------------------------------------
 
     def join(self, fed: FederatedCircuit, name: str, data: Any, learner: Any) -> FederatedCircuit:
         """Let a client join a horizontal federation: it alone trains."""
-        assert fed.ingredients is not None
+        assert fed.fitted is not None
         assert fed.rule is not None
         engine = self.engine if not isinstance(self.engine, Transport) else "local"
         mine = self.learner if learner is None else learner
@@ -293,11 +293,11 @@ class FederationRun:
         alone = replace(self, learner=mine, engine=engine, agreement=fed.rule, transport=None)
         transport = alone._transport({name: data})
         try:
-            server = alone._server(transport, fed.ingredients.schema)
-            if set(server.schema.names) != set(fed.ingredients.schema.names):
-                missing = set(fed.ingredients.schema.names) - set(server.schema.names)
+            server = alone._server(transport, fed.fitted.schema)
+            if set(server.schema.names) != set(fed.fitted.schema.names):
+                missing = set(fed.fitted.schema.names) - set(server.schema.names)
                 raise ClientError(name, f"it lacks {', '.join(map(repr, sorted(missing)[:5]))}")
-            found = alone._fit_like(fed.ingredients, name, server)
+            found = alone._fit_like(fed.fitted, name, server)
         except BaseException:
             transport.close()
             raise
@@ -305,14 +305,14 @@ class FederationRun:
             transport.close()
         return self._glue(
             fed.rule,
-            _together(fed.ingredients, found),
+            _together(fed.fitted, found),
             server,
             ledger=Ledger([*fed.ledger.entries, *server.ledger.entries]),
             dropped={k: v for k, v in fed.dropped.items() if k != name},
             n_rows={**fed.n_rows, **server.n_rows},
         )
 
-    def _fit_like(self, others: Ingredients, name: str, server: Server) -> Ingredients:
+    def _fit_like(self, others: FittedParts, name: str, server: Server) -> FittedParts:
         """Have the newcomer fit what the others have fitted: every job is on all columns."""
         jobs = {
             job: Job(name, job, server.schema.names, per_label=code >= 0, mixed=code >= 0)
@@ -323,7 +323,7 @@ class FederationRun:
         tables = {}
         if "label" in others.tables:
             tables["label"] = np.asarray(server.label_counts[name])
-        found = Ingredients(server.schema, server.label, tables=tables)
+        found = FittedParts(server.schema, server.label, tables=tables)
         return fit(server, list(jobs.values()), self._take(server), found)
 
     def retrain(self, clients: list[str]) -> FederatedCircuit:
@@ -348,7 +348,7 @@ def _is_there(engine: Any, data: Any) -> bool:
 
 
 def _check_options(engine: Any, options: Mapping[str, Any]) -> None:
-    taken = list(inspect.signature(engine).parameters)[2:]  # after births and make
+    taken = list(inspect.signature(engine).parameters)[2:]  # after specs and make
     for name in options:
         if name not in taken:
             raise FederationError(
@@ -375,8 +375,8 @@ class _Some:
         self.whole.close()
 
 
-def _together(a: Ingredients, b: Ingredients) -> Ingredients:
-    """Ingredients of disjoint clients whose rows add up."""
+def _together(a: FittedParts, b: FittedParts) -> FittedParts:
+    """FittedParts of disjoint clients whose rows add up."""
     tables = {k: np.asarray(t + b.tables[k]) for k, t in a.tables.items() if k in b.tables}
     return replace(
         a,

@@ -91,7 +91,7 @@ def show(out: Output, fed: Any) -> None:
     """Setting, rule, what left each client, and bytes."""
     out.say(f"{fed!r}")
     out.say(f"setting: {fed.setting}; agreement rule: {fed.rule.name}")
-    for name, loss in sorted(fed.ingredients.scores.items(), key=lambda item: item[1]):
+    for name, loss in sorted(fed.fitted.scores.items(), key=lambda item: item[1]):
         out.say(f"  validation loss of {name}: {loss:.4f} nats per row")
     out.say("what leaves a client besides schema, sketches and models:")
     for line in fed.rule.leaves_client:

@@ -18,7 +18,7 @@ from fedcircuits.engines.nvflare.kits import forget_jobs, write_json
 from fedcircuits.engines.nvflare.site_file import PARTY_FILE, SITE_FILE
 from fedcircuits.engines.replay import Keeper
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.schema import read
@@ -115,8 +115,8 @@ def keeper(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -
         frame = policy.apply(
             read(as_table(party, data)), id=id, client=party, kinds=kinds, missing_values=missing
         )
-        birth = Birth(party, frame, name, {}, id, kinds, missing, str(site["id_secret"]))
-        client = client_of(birth, learner_maker(name))
+        spec = ClientSpec(party, frame, name, {}, id, kinds, missing, str(site["id_secret"]))
+        client = client_of(spec, learner_maker(name))
         return Guarded(client, policy, audit=Path(str(site["audit"])))
 
     # The coordinator can see whether data or policy changed, and cannot test a guess of either.

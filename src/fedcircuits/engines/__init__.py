@@ -8,7 +8,7 @@ from fedcircuits.engines.processes import ProcessEngine
 from fedcircuits.errors import FederationError, MissingExtraError
 from fedcircuits.federation.wire.transport import Transport
 
-# The names users write. An engine is started with birth records and the name of a function that
+# The names users write. An engine is started with client specs and the name of a function that
 # makes a client of one; `LocalEngine` takes the clients themselves.
 ENGINES: dict[str, Any] = {"local": LocalEngine, "processes": ProcessEngine}
 # Those that need a package beyond ours are imported when they are asked for: module and class. The

@@ -60,22 +60,22 @@ class ProcessEngine(Closing):
     """One process for each client.
 
     Args:
-        births: the record each client is made from, by name.
+        specs: the record each client is made from, by name.
         make: "module:function" that makes a client of such a record, in the new process.
         start_timeout: seconds for a process to start and read its table.
     """
 
     def __init__(
-        self, births: Mapping[str, bytes], make: str, start_timeout: float | None = 300.0
+        self, specs: Mapping[str, bytes], make: str, start_timeout: float | None = 300.0
     ) -> None:
         self._number = 0
         self._members: dict[str, _Member] = {}
         # Also runs when the engine is forgotten or Python ends.
         self._finalizer = weakref.finalize(self, _end, self._members)
         try:
-            for name in sorted(births):
+            for name in sorted(specs):
                 self._members[name] = _Member(name, make)
-            started = self.call("birth", births, start_timeout)
+            started = self.call("spec", specs, start_timeout)
             for error in started.values():
                 if isinstance(error, Exception):
                     raise error

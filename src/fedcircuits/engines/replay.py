@@ -101,7 +101,7 @@ class Keeper:
     """Holds one client and brings a new one to the state that the server expects.
 
     Args:
-        make: makes the client as it was born.
+        make: makes the client in its first state.
         identity: a name for its data and settings; another one means another client.
     """
 

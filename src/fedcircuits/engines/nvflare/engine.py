@@ -18,7 +18,7 @@ from fedcircuits.engines.nvflare.channel import RELAY, Link
 from fedcircuits.engines.nvflare.coordinator import AWAY, HAS_JOB, NO_JOB, Coordinator
 from fedcircuits.engines.nvflare.flare import named
 from fedcircuits.engines.nvflare.kits import Kits, provision, write_json
-from fedcircuits.engines.nvflare.site_file import BIRTH_FILE, SITE_FILE
+from fedcircuits.engines.nvflare.site_file import SITE_FILE, SPEC_FILE
 from fedcircuits.engines.nvflare.sites import Process
 from fedcircuits.engines.replay import Keeper, Replay
 from fedcircuits.errors import ClientError, FederationError
@@ -178,21 +178,19 @@ class NvflareEngine(Parties):
         folder: of the kits; removed at the end.
 
     Args:
-        births: the record each client is made from, by name.
+        specs: the record each client is made from, by name.
         make: "module:function" that makes a client of such a record, at its site.
         start_timeout: seconds for all of it to start.
     """
 
-    def __init__(
-        self, births: Mapping[str, bytes], make: str, start_timeout: float = 180.0
-    ) -> None:
+    def __init__(self, specs: Mapping[str, bytes], make: str, start_timeout: float = 180.0) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fedcircuits-"))
-        sites = {name: f"site-{at}" for at, name in enumerate(sorted(births), 1)}
+        sites = {name: f"site-{at}" for at, name in enumerate(sorted(specs), 1)}
         try:
             self._kits = provision(self.folder, "localhost", free_port(), list(sites.values()))
             for name, site in sites.items():
                 local = self._kits.site(site) / "local"
-                (local / BIRTH_FILE).write_bytes(births[name])
+                (local / SPEC_FILE).write_bytes(specs[name])
                 write_json(local / SITE_FILE, {"client": HERE, "make": make})
             super().__init__(
                 self._kits, {}, start_timeout=start_timeout, sites=sites, scratch=self.folder
@@ -232,10 +230,10 @@ class NvflareEngine(Parties):
 
 
 def born_here(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -> Keeper:
-    """The client in a birth record that lies in the site's own folder."""
+    """The client in a client spec that lies in the site's own folder."""
     del settings
-    birth = (folder / BIRTH_FILE).read_bytes()
-    return Keeper(lambda: named(site["make"])(birth), hashlib.sha256(birth).hexdigest())
+    spec = (folder / SPEC_FILE).read_bytes()
+    return Keeper(lambda: named(site["make"])(spec), hashlib.sha256(spec).hexdigest())
 
 
 def free_port() -> int:

@@ -24,7 +24,7 @@ from fedcircuits.engines.ray.settings import (
 from fedcircuits.engines.replay import Keeper
 from fedcircuits.engines.worker import ERROR, OK
 from fedcircuits.errors import ClientError, FederationError
-from fedcircuits.federation.client.spec import Birth
+from fedcircuits.federation.client.spec import ClientSpec
 
 ray: Any = _ray  # its types come and go with its versions
 Ref = Any  # what a call to an actor gives at once, and later its reply
@@ -70,7 +70,7 @@ class Member:
         self._record, self._make, self._rows, self._identity = record, make, rows, identity
         self._keeper: Keeper | None = None
 
-    def birth(self) -> tuple[str, Any]:
+    def made(self) -> tuple[str, Any]:
         """Make the client; where it is, or why it cannot be made."""
         try:
             self._kept()
@@ -94,8 +94,8 @@ class Member:
             make = getattr(importlib.import_module(module), function)
             record = self._record
             if self._rows is not None:
-                birth = Birth.from_bytes(record)
-                record = replace(birth, data=_as_frame(self._rows)).to_bytes()
+                spec = ClientSpec.from_bytes(record)
+                record = replace(spec, data=_as_frame(self._rows)).to_bytes()
             self._keeper = Keeper(lambda: make(record), self._identity)
         return self._keeper
 

@@ -1,7 +1,7 @@
 """The engine on a Ray cluster.
 
 Ray starts and restarts processes and moves bytes between machines. A restarted actor makes its
-client anew from the birth record and is told again what it was told before (`replay`), so a killed
+client anew from the client spec and is told again what it was told before (`replay`), so a killed
 process or node costs time and changes no model.
 """
 
@@ -30,7 +30,7 @@ class RayEngine(Closing):
     """Clients as actors of a Ray cluster.
 
     Args:
-        births: the record each client is made from, by name.
+        specs: the record each client is made from, by name.
         make: "module:function" that makes a client of such a record, in the actor.
         address: of a running cluster ("host:port", or "auto" for the one of this machine); None for
             the one this process is connected to, else for one on this machine alone that is
@@ -52,7 +52,7 @@ class RayEngine(Closing):
 
     def __init__(
         self,
-        births: Mapping[str, bytes],
+        specs: Mapping[str, bytes],
         make: str,
         address: str | None = None,
         num_cpus: Amount = None,
@@ -77,13 +77,13 @@ class RayEngine(Closing):
         # Also runs when the engine is forgotten or Python ends.
         self._finalizer = weakref.finalize(self, cluster.leave, self._actors, ours)
         try:
-            for name in sorted(births):
+            for name in sorted(specs):
                 there = (rows or {}).get(name)
                 self._actors[name] = cluster.start_member(
-                    births[name],
+                    specs[name],
                     make,
                     there,
-                    _identity(births[name], there),
+                    _identity(specs[name], there),
                     max_restarts,
                     _wants(name, num_cpus, num_gpus, resources),
                 )
@@ -94,7 +94,7 @@ class RayEngine(Closing):
 
     def _be_born(self) -> None:
         """Wait until every client is made."""
-        waiting = {actor.birth.remote(): name for name, actor in self._actors.items()}
+        waiting = {actor.made.remote(): name for name, actor in self._actors.items()}
         deadline = time.monotonic() + self._start_timeout
         while waiting:
             self._tell(1 - len(waiting) / len(self._actors), "starting clients")
@@ -109,7 +109,7 @@ class RayEngine(Closing):
                 try:
                     self._places[name] = cluster.fetch(name, ref)
                 except LostError:  # while it read its table
-                    waiting[self._actors[name].birth.remote()] = name
+                    waiting[self._actors[name].made.remote()] = name
 
     @staticmethod
     def is_there(data: object) -> bool:
@@ -182,7 +182,7 @@ class RayEngine(Closing):
                 except LostError:
                     time.sleep(PAUSE)
                     due.setdefault(name, time.monotonic() + self._start_timeout)
-                    coming[self._actors[name].birth.remote()] = name
+                    coming[self._actors[name].made.remote()] = name
                 except ClientError as error:
                     answers[name] = error
             for ref, name in list(coming.items()):

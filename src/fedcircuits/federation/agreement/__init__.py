@@ -1,31 +1,25 @@
 """How clients agree on what belongs together: one rule a file.
 
-A rule has two halves: `train` sends messages and returns ingredients, `glue` is a pure function of
-the ingredients. So a client can leave, and the rest is glued again without training.
+A rule has two halves: `train` sends messages and returns fitted parts, `glue` is a pure function of
+the fitted parts. So a client can leave, and the rest is glued again without training.
 """
 
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.agreement.by_name import RULES, check_name, make_rule
-from fedcircuits.federation.agreement.counts import Counts
-from fedcircuits.federation.agreement.coupled import Coupled
 from fedcircuits.federation.agreement.em import Em
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.joint import Joint
 from fedcircuits.federation.agreement.latent import Latent
-from fedcircuits.federation.agreement.latent_table import LatentTable
 from fedcircuits.federation.agreement.product import ProductOfClasses
 
 __all__ = [
     "RULES",
     "Anchors",
-    "Counts",
-    "Coupled",
     "Em",
     "Independent",
     "Joint",
     "Latent",
-    "LatentTable",
     "ProductOfClasses",
     "Rule",
     "check_name",

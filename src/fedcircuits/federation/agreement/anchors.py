@@ -28,8 +28,8 @@ from fedcircuits.federation.agreement._shared.anchor_tree import (
     table_information,
 )
 from fedcircuits.federation.client.clustering import clusters_per_stratum
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients, Job, fit, indicator_leaf
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts, Job, fit, indicator_leaf
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.packing import pack_choice
@@ -87,7 +87,7 @@ class Anchors:
         """Whether some columns are shared beside others."""
         return server.setting == "hybrid" and any(s.is_shared for s in server.subspaces)
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
         """Anchors, private clusters, tables, then fit."""
         if not self.applies(server):
             raise FederationError(
@@ -110,8 +110,8 @@ class Anchors:
                 ]
         tables |= _pair_tables(server, spaces, tables)
         jobs += self._private(server, spaces, within, tables)
-        ingredients = Ingredients(server.schema, server.label if within else None, tables=tables)
-        return fit(server, jobs, take, ingredients)
+        fitted = FittedParts(server.schema, server.label if within else None, tables=tables)
+        return fit(server, jobs, take, fitted)
 
     def _private(
         self, server: Server, spaces: list[Space], within: bool, tables: dict[str, FloatArray]
@@ -183,35 +183,35 @@ class Anchors:
             seen = np.union1d(seen, mine)
         return server.call(PHASE, "centres", requests, m.CentreSums)
 
-    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
+    def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """Anchors above shared sums, private mixtures and the anchors below them."""
-        return _Gluing(ingredients).glue()
+        return _Gluing(fitted).glue()
 
 
 class _Gluing:
-    """One gluing: nodes of the network by subspace and anchor."""
+    """One gluing: nodes of the builder by subspace and anchor."""
 
-    def __init__(self, ingredients: Ingredients) -> None:
-        self._found = ingredients
-        self._tables = ingredients.tables
-        self._network = Network()
+    def __init__(self, fitted: FittedParts) -> None:
+        self._found = fitted
+        self._tables = fitted.tables
+        self._builder = CircuitBuilder()
         n = int(self._tables["spaces"][0])
         self._strata = [self._tables[f"strata {i}"].astype(np.int64) for i in range(n)]
         pairs = {(i, j): f"pair {i} {j}" for i in range(n) for j in range(i + 1, n)}
         self._pairs = {p: self._tables[t] for p, t in pairs.items() if t in self._tables}
         self._tree = anchor_tree(n, self._pairs)
-        self._keys = sorted(ingredients.models)
+        self._keys = sorted(fitted.models)
         self._clients = sorted({client for client, _, _ in self._keys})
 
-    def glue(self) -> tuple[Network, int]:
-        """The network and its root."""
-        network, found, label = self._network, self._found, self._found.label
+    def glue(self) -> tuple[CircuitBuilder, int]:
+        """The builder and its root."""
+        builder, found, label = self._builder, self._found, self._found.label
         leaves = {}
         if label is not None:
             codes = sorted(set(self._strata[0].tolist()))
             leaves = {y: indicator_leaf(found.schema, label, y) for y in codes}
-            network.register([(leaf, "server") for leaf in leaves.values()])
-        network.register([(found.models[k], k[0]) for k in self._keys])
+            builder.register([(leaf, "server") for leaf in leaves.values()])
+        builder.register([(found.models[k], k[0]) for k in self._keys])
         nodes: dict[int, dict[int, int]] = {}  # by subspace: anchor to node
         for i in reversed(self._tree.order):
             nodes[i] = {}
@@ -220,30 +220,30 @@ class _Gluing:
                 if factors is None:
                     continue
                 if label is not None and self._tree.order[0] == i:
-                    factors.append(network.part(leaves[int(self._strata[i][s])]))
-                nodes[i][s] = network.product(factors)
+                    factors.append(builder.part(leaves[int(self._strata[i][s])]))
+                nodes[i][s] = builder.product(factors)
         apart = [
-            network.mixture(list(nodes[i].values()), [self._rows(i, s) for s in nodes[i]])
+            builder.mixture(list(nodes[i].values()), [self._rows(i, s) for s in nodes[i]])
             for i in self._tree.order
             if self._tree.parent[i] < 0
         ]
         apart += [self._private(c, None) for c in self._clients if self._hangs(c) is None]
-        return network, network.product(apart)
+        return builder, builder.product(apart)
 
     def _factors(self, i: int, s: int, nodes: dict[int, dict[int, int]]) -> list[int] | None:
         """What is multiplied at an anchor; None where nobody fitted its shared columns."""
-        network, found = self._network, self._found
+        builder, found = self._builder, self._found
         held = [k for k in self._keys if k[1] == f"A{i}.{s}"]
         if not held:
             return None
-        parts = [network.part(found.models[k]) for k in held]
-        factors = [network.mixture(parts, [found.rows[k] for k in held])]
+        parts = [builder.part(found.models[k]) for k in held]
+        factors = [builder.mixture(parts, [found.rows[k] for k in held])]
         factors += [self._private(c, s) for c in self._clients if self._hangs(c) == i]
         for j in self._tree.children(i):
             counts = self._pairs[i, j] if i < j else self._pairs[j, i].T
             table = conditional(counts, self._strata[i], self._strata[j])[s]
             factors.append(
-                network.mixture(list(nodes[j].values()), [float(table[t]) for t in nodes[j]])
+                builder.mixture(list(nodes[j].values()), [float(table[t]) for t in nodes[j]])
             )
         return factors
 
@@ -262,8 +262,8 @@ class _Gluing:
             meets = self._tables[f"meets {client}"]
             anywhere = np.zeros(len(meets), dtype=np.int64)
             shares = conditional(meets, anywhere, np.zeros(meets.shape[1], dtype=np.int64))[s]
-        parts = [self._network.part(self._found.models[k]) for k in own]
-        return self._network.mixture(parts, [float(shares[int(k[1][1:])]) for k in own])
+        parts = [self._builder.part(self._found.models[k]) for k in own]
+        return self._builder.mixture(parts, [float(shares[int(k[1][1:])]) for k in own])
 
     def _rows(self, i: int, s: int) -> float:
         """Rows at an anchor, each counted once."""

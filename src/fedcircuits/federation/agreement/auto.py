@@ -1,6 +1,6 @@
 """`auto`: the rule that predicts best on validation rows the fits have not seen.
 
-With a label the candidates are `product`, `counts` and `latent`; without one `latent` is taken. The
+With a label the candidates are `product` and `latent`; without one `latent` is taken. The
 trial is small: a few thousand aligned rows, models that stay at the clients, the log-loss told by
 the label's owner. The winner is then trained on all rows. Where nothing can be compared (rows
 split, hardly a row aligned) the setting decides.
@@ -23,7 +23,6 @@ from fedcircuits.federation.agreement._shared.validation import (
 )
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.base import Rule
-from fedcircuits.federation.agreement.counts import Counts
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.agreement.product import ProductOfClasses, calibrated
@@ -80,8 +79,7 @@ def candidates(server: Server, options: Mapping[str, Any]) -> list[Rule]:
         return latent
     if private and not server.label_is_shared:
         return [replace(Latent(), label_private=True), *anchors]
-    few = [Counts()] if len(server.clients) <= 3 and server.setting == "vertical" else []
-    return [ProductOfClasses(), *few, *latent]
+    return [ProductOfClasses(), *latent]
 
 
 def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:

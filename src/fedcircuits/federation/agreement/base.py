@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.server.server import Server
 
 
@@ -23,10 +23,10 @@ class Rule(Protocol):
         """What leaves a client under this rule, in words; schema and models apart."""
         ...
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
         """Send the messages of this rule."""
         ...
 
-    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
-        """The network and its root."""
+    def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
+        """The builder and its root."""
         ...

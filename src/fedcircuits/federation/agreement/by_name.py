@@ -10,23 +10,17 @@ from fedcircuits.federation.agreement._shared.aligned import common_rows
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.auto import choose
 from fedcircuits.federation.agreement.base import Rule
-from fedcircuits.federation.agreement.counts import Counts
-from fedcircuits.federation.agreement.coupled import Coupled
 from fedcircuits.federation.agreement.em import Em
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.joint import Joint
 from fedcircuits.federation.agreement.latent import Latent
-from fedcircuits.federation.agreement.latent_table import LatentTable
 from fedcircuits.federation.agreement.product import ProductOfClasses
 from fedcircuits.federation.server.server import Server
 
 RULES: dict[str, type[Any]] = {
     "independent": Independent,
     "product": ProductOfClasses,
-    "coupled": Coupled,
-    "counts": Counts,
     "latent": Latent,
-    "latent-table": LatentTable,
     "anchors": Anchors,
     "em": Em,
     "joint": Joint,

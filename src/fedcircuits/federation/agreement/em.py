@@ -1,9 +1,9 @@
-"""`em`: as `counts`, the joint weights fitted by EM on log-likelihoods of aligned rows.
+"""`em`: joint weights of the clients' clusters, fitted by EM on log-likelihoods of aligned rows.
 
     p(x) = sum_{k_1..k_C} q(k_1, ..., k_C) prod_c p_c(x_c | k_c)
 
 Clients send K log-likelihoods for each aligned row, the server runs EM on q. It costs two hundred
-bytes a row and is no better than `counts`: kept for the comparison of the paper's Table 3.
+bytes a row and is kept for the comparison of the paper's Table 3.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from fedcircuits.federation.agreement._shared.aligned import (
     cluster_everywhere,
     common_rows,
 )
-from fedcircuits.federation.agreement._shared.class_models import cell_of
+from fedcircuits.federation.agreement._shared.class_models import Key, cell_of, fit_clusters
 from fedcircuits.federation.agreement._shared.validation import ask_by_number
-from fedcircuits.federation.agreement.counts import fit_clusters, glue_combinations
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.server.server import Server
 
 MOST_COMBINATIONS = 1024
@@ -59,7 +58,7 @@ class Em:
         """What leaves a client."""
         return ("log-likelihood of each aligned row under each cluster model", "rows per cluster")
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
         """Cluster, fit, gather log-likelihoods, EM on q."""
         if server.setting != "vertical":
             raise FederationError(f"the rule 'em' is for columns split, found {server.setting}")
@@ -84,9 +83,9 @@ class Em:
         tables = {"tuples": tuples.astype(float), "counts": weights * common.size}
         return replace(found, tables=found.tables | tables)
 
-    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
+    def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """One product for every combination with weight."""
-        return glue_combinations(ingredients)
+        return glue_combinations(fitted)
 
 
 def fit_joint_weights(
@@ -122,3 +121,28 @@ def fit_joint_weights(
         last = total / n
     kept = np.exp(log_q) > 1e-6
     return tuples[kept], np.exp(log_q[kept])
+
+
+def glue_combinations(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
+    """sum_k q(k_1..k_C) prod_S sum_{c in holders(S)} w(c | k_c, S) p_c(x_S | k_c)."""
+    builder, models = CircuitBuilder(), fitted.models
+    builder.register([(models[k], k[0]) for k in sorted(models)])
+    column = {c: int(fitted.tables[f"column {c}"][0]) for c, _, _ in models}
+    holders: dict[int, dict[str, dict[int, Key]]] = {}  # by subspace, client and cluster
+    for key in sorted(models):
+        cluster, space = cell_of(key)
+        holders.setdefault(space, {}).setdefault(key[0], {})[cluster] = key
+    products, rows = [], []
+    for combination, count in zip(fitted.tables["tuples"], fitted.tables["counts"], strict=True):
+        factors = []
+        for space in sorted(holders):
+            wanted = ((own, int(combination[column[c]])) for c, own in holders[space].items())
+            found = [own[k] for own, k in wanted if k in own]
+            if not found:
+                break  # nobody could fit a model of this subspace on this cluster
+            parts = [builder.part(models[k]) for k in found]
+            factors.append(builder.mixture(parts, [fitted.rows[k] for k in found]))
+        else:
+            products.append(builder.product(factors))
+            rows.append(float(count))
+    return builder, builder.mixture(products, rows)

@@ -17,8 +17,8 @@ from fedcircuits.federation.plan.indicator import feature_indicator
 from fedcircuits.federation.plan.plan import Glueing, plan
 from fedcircuits.federation.plan.subspaces import Subspace
 from fedcircuits.federation.plan.weights import rho
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients, Job, fit
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts, Job, fit
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import messages as m
 
@@ -49,7 +49,7 @@ class Independent:
         """What leaves a client."""
         return ("rows per cluster",)
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
         """Cluster private subspaces, then fit everything in one message.
 
         The label is a feature like any other here.
@@ -77,41 +77,41 @@ class Independent:
             client = server.clients[s.holders[0]]
             for k in range(clustered[client].rows.size):
                 jobs.append(Job(client, f"P{i}.{k}", columns(s), "K", k))
-        return fit(server, jobs, take, Ingredients(server.schema, server.label))
+        return fit(server, jobs, take, FittedParts(server.schema, server.label))
 
-    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
+    def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """Products over shared sums and chosen clusters below a mixture, weights by rho."""
-        network = Network()
-        keys = sorted(ingredients.models)
-        network.register([(ingredients.models[k], k[0]) for k in keys])
+        builder = CircuitBuilder()
+        keys = sorted(fitted.models)
+        builder.register([(fitted.models[k], k[0]) for k in keys])
         shared: dict[str, list[tuple[int, float]]] = {}
         private: dict[str, dict[int, tuple[int, float]]] = {}
         for key in keys:
-            part, rows = network.part(ingredients.models[key]), ingredients.rows[key]
+            part, rows = builder.part(fitted.models[key]), fitted.rows[key]
             if key[1].startswith("S"):
                 shared.setdefault(key[1], []).append((part, rows))
             else:
                 space, _, cluster = key[1].partition(".")
                 private.setdefault(space, {})[int(cluster)] = (part, rows)
         sums = [
-            (network.mixture([p for p, _ in held], [n for _, n in held]), rho([n for _, n in held]))
+            (builder.mixture([p for p, _ in held], [n for _, n in held]), rho([n for _, n in held]))
             for _, held in sorted(shared.items())
         ]
         spaces = [private[name] for name in sorted(private)]
         if not spaces:
-            return network, network.product([s for s, _ in sums])
+            return builder, builder.product([s for s, _ in sums])
         if self.glueing == "naive":
             mixtures = [
-                network.mixture([p for p, _ in own.values()], [n for _, n in own.values()])
+                builder.mixture([p for p, _ in own.values()], [n for _, n in own.values()])
                 for own in spaces
             ]
-            return network, network.product([*(s for s, _ in sums), *mixtures])
+            return builder, builder.product([*(s for s, _ in sums), *mixtures])
         products, weights = [], []
         for chosen in self._choices([len(own) for own in spaces]):
             children = [own[k] for own, k in zip(spaces, chosen, strict=True)]
-            products.append(network.product([*(s for s, _ in sums), *(p for p, _ in children)]))
+            products.append(builder.product([*(s for s, _ in sums), *(p for p, _ in children)]))
             weights.append(rho([*(n for _, n in sums), *(n for _, n in children)]))
-        return network, network.mixture(products, weights)
+        return builder, builder.mixture(products, weights)
 
     def _choices(self, sizes: list[int]) -> list[tuple[int, ...]]:
         """Combinations of clusters, from the same plan as Algorithm 1's."""

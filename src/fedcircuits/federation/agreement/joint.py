@@ -14,8 +14,8 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.joint_columns import CLASSES, glue_branches, train_branches
 from fedcircuits.federation.agreement.joint_rows import SHARED, glue_shared, train_in_rounds
 from fedcircuits.federation.agreement.latent import Latent
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients, Job, fit
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts, Job, fit
 from fedcircuits.federation.server.server import Server
 
 
@@ -61,11 +61,11 @@ class Joint:
             + (", masked: the server learns the sums over all clients alone" * self.masked),
         )
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
         """Rounds of sums, or of shares and evidence."""
         if len(server.clients) == 1 and server.dropped:  # nobody is left to train with
             alone = Job(server.clients[0], SHARED, server.schema.names)
-            return fit(server, [alone], take, Ingredients(server.schema, server.label))
+            return fit(server, [alone], take, FittedParts(server.schema, server.label))
         if server.setting == "horizontal":
             return train_in_rounds(server, take, masked=self.masked)
         if self.masked:
@@ -82,8 +82,8 @@ class Joint:
             label_private=self.label_private,
         )
 
-    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
+    def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """The branches under their root; where rows are split, the one model."""
-        if CLASSES in ingredients.tables:
-            return glue_branches(ingredients)
-        return glue_shared(ingredients)
+        if CLASSES in fitted.tables:
+            return glue_branches(fitted)
+        return glue_shared(fitted)

@@ -20,6 +20,7 @@ from scipy.special import logsumexp
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits import Assembler, Circuit
+from fedcircuits.circuits.root_states import root_edges, state_circuit, state_nodes
 from fedcircuits.density import Density
 from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.agreement._shared.aligned import (
@@ -34,11 +35,11 @@ from fedcircuits.federation.agreement._shared.aligned import (
 )
 from fedcircuits.federation.agreement._shared.latent_classes import fit_tuples
 from fedcircuits.federation.agreement._shared.validation import key_of_model
-from fedcircuits.federation.client.roots import component, component_key, group_nodes, root_edges
+from fedcircuits.federation.client.branches import component_key
 from fedcircuits.federation.model.placement import SERVER
 from fedcircuits.federation.plan.weights import log_shares
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients, drop_or_raise, read_reports
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts, drop_or_raise, read_reports
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import messages as m
@@ -87,7 +88,7 @@ def train_branches(
     n_classes: int | None,
     n_clusters: int | None,
     label_private: bool,
-) -> Ingredients:
+) -> FittedParts:
     """Rounds of shares and evidence.
 
     Args:
@@ -108,7 +109,7 @@ def train_branches(
 
 def _rounds(
     server: Server, take: Mapping[str, Any], share: FloatArray, n_rounds: int, tell_label: bool
-) -> Ingredients | None:
+) -> FittedParts | None:
     """Rounds from shares (n, R) on, and the models; None where a client was lost on the way."""
     plan = _plan(server, tell_label)
     score, seconds = -np.inf, dict.fromkeys(server.clients, 0.0)
@@ -250,7 +251,7 @@ def _made(
     share: FloatArray,
     take: Mapping[str, Any],
     answers: Mapping[str, m.BranchDone],
-) -> Ingredients:
+) -> FittedParts:
     models: dict[Key, Density] = {}
     rows: dict[Key, float] = {}
     tables = {CLASSES: np.asarray(share.sum(axis=0))}
@@ -274,7 +275,7 @@ def _made(
         client: {job: read_reports(client, found) for job, found in told.reports.items()}
         for client, told in answers.items()
     }
-    return Ingredients(server.schema, server.label, models, rows, tables, reports=reports)
+    return FittedParts(server.schema, server.label, models, rows, tables, reports=reports)
 
 
 def _check(client: str, key: Key, model: Density, columns: list[str], n_classes: int) -> None:
@@ -291,71 +292,69 @@ def _check(client: str, key: Key, model: Density, columns: list[str], n_classes:
 # --- gluing ---------------------------------------------------------------------------------------
 
 
-def glue_branches(ingredients: Ingredients) -> tuple[Network, int]:
+def glue_branches(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     """One circuit where all branches are here and have a root; else their classes one by one."""
-    counts = ingredients.tables[CLASSES]
-    whole = _whole(ingredients, counts)
-    network = Network()
+    counts = fitted.tables[CLASSES]
+    whole = _whole(fitted, counts)
+    builder = CircuitBuilder()
     if whole is not None:
-        network.register([(whole, SERVER)])
-        return network, network.part(whole)
-    parts = {int(cls): _parts(ingredients, int(cls)) for cls in np.flatnonzero(counts > 0)}
-    spaces = {job for _, job, _ in ingredients.models}
+        builder.register([(whole, SERVER)])
+        return builder, builder.part(whole)
+    parts = {int(cls): _parts(fitted, int(cls)) for cls in np.flatnonzero(counts > 0)}
+    spaces = {job for _, job, _ in fitted.models}
     for spaced in parts.values():
         for holders in spaced.values():
-            network.register([(model, key[0]) for key, model in holders])
+            builder.register([(model, key[0]) for key, model in holders])
     products, weights = [], []
     for cls, spaced in parts.items():
         if spaced.keys() != spaces:
             continue  # a class that some subspace has no model of
         factors = [
-            network.mixture(
-                [network.part(model) for _, model in holders],
-                [_rows_of(ingredients, key, cls) for key, _ in holders],
+            builder.mixture(
+                [builder.part(model) for _, model in holders],
+                [_rows_of(fitted, key, cls) for key, _ in holders],
             )
             for holders in spaced.values()
         ]
-        products.append(network.product(factors))
+        products.append(builder.product(factors))
         weights.append(float(counts[cls]))
-    return network, network.mixture(products, weights)
+    return builder, builder.mixture(products, weights)
 
 
 def _rows_name(client: str) -> str:
     return f"rows of classes\x1f{client}"
 
 
-def _rows_of(ingredients: Ingredients, key: Key, cls: int) -> float:
+def _rows_of(fitted: FittedParts, key: Key, cls: int) -> float:
     """Rows of a class at a client."""
-    return float(ingredients.tables[_rows_name(key[0])][cls]) + NEVER_NONE
+    return float(fitted.tables[_rows_name(key[0])][cls]) + NEVER_NONE
 
 
-def _parts(ingredients: Ingredients, cls: int) -> dict[str, list[tuple[Key, Density]]]:
+def _parts(fitted: FittedParts, cls: int) -> dict[str, list[tuple[Key, Density]]]:
     """Models of one class by subspace."""
     found: dict[str, list[tuple[Key, Density]]] = {}
-    for key, model in sorted(ingredients.models.items(), key=lambda item: item[0]):
+    for key, model in sorted(fitted.models.items(), key=lambda item: item[0]):
         if key[2] >= 0 and key[2] != cls:
             continue
         if key[2] < 0 and isinstance(model, Circuit):
-            model = component(model, np.arange(ingredients.tables[CLASSES].size), cls)
+            model = state_circuit(model, fitted.tables[CLASSES].size, cls)
         elif key[2] < 0 and isinstance(model, RemoteDensity):
             model = replace(model, key=component_key(key_of_model(key), cls))
         found.setdefault(key[1], []).append((key, model))
     return found
 
 
-def _whole(ingredients: Ingredients, counts: FloatArray) -> Circuit | None:
+def _whole(fitted: FittedParts, counts: FloatArray) -> Circuit | None:
     """All branches as one circuit that has each of them once."""
-    models = sorted(ingredients.models.items(), key=lambda item: item[0])
+    models = sorted(fitted.models.items(), key=lambda item: item[0])
     circuits = [(key, model) for key, model in models if isinstance(model, Circuit)]
     if len(circuits) < len(models) or any(key[2] >= 0 for key, _ in models):
         return None
     names = {name for _, model in circuits for name in model.schema.names}
-    assembler = Assembler(
-        ingredients.schema.select([n for n in ingredients.schema.names if n in names])
-    )
+    assembler = Assembler(fitted.schema.select([n for n in fitted.schema.names if n in names]))
     by_space: dict[str, list[tuple[Key, list[int]]]] = {}
     for key, model in circuits:
-        nodes = group_nodes(assembler, model, np.arange(counts.size))
+        nodes = state_nodes(assembler, model, counts.size)
         by_space.setdefault(key[1], []).append((key, nodes))
     products = []
     classes = np.flatnonzero(counts > 0)
@@ -363,7 +362,7 @@ def _whole(ingredients: Ingredients, counts: FloatArray) -> Circuit | None:
         factors = [
             assembler.sum(
                 [nodes[cls] for _, nodes in holders],
-                log_shares([_rows_of(ingredients, key, int(cls)) for key, _ in holders]),
+                log_shares([_rows_of(fitted, key, int(cls)) for key, _ in holders]),
             )
             for holders in by_space.values()
         ]

@@ -17,8 +17,8 @@ from typing import Any
 from fedcircuits.arrays import Array
 from fedcircuits.errors import ClientError, FederationError
 from fedcircuits.federation.client.rounds import add_up
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients, drop_or_raise, read_reports
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts, drop_or_raise, read_reports
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import messages as m
 
@@ -29,7 +29,7 @@ MOST_ROUNDS = 10_000
 
 def train_in_rounds(
     server: Server, take: Mapping[str, Any], *, masked: bool = False
-) -> Ingredients:
+) -> FittedParts:
     """Rounds until the model is made; a client that fails is left out and the rest begin again.
 
     Args:
@@ -56,7 +56,7 @@ def train_in_rounds(
 
 def _rounds(
     server: Server, job: str, take: Mapping[str, Any], seconds: dict[str, float], nonce: str
-) -> Ingredients | None:
+) -> FittedParts | None:
     """One series of rounds; None where a client was lost on the way."""
     columns, sums = list(server.schema.names), dict[str, Array]()
     masked_with = list(server.clients) if nonce else []
@@ -76,7 +76,7 @@ def _rounds(
             return None
         made = [client for client, reply in told.items() if reply.made]
         if len(made) == len(told):
-            return _ingredients(server, job, take, told)
+            return _fitted(server, job, take, told)
         if made:
             raise ClientError(
                 made[0], "it has its model rounds before the others: all clients need the same "
@@ -86,9 +86,9 @@ def _rounds(
     raise FederationError(f"no model after {MOST_ROUNDS} rounds: the clients' learner does not end")
 
 
-def _ingredients(
+def _fitted(
     server: Server, job: str, take: Mapping[str, Any], told: Mapping[str, m.RoundDone]
-) -> Ingredients:
+) -> FittedParts:
     """The model under the name of every client, all of which hold it."""
     keys = {client: (client, job, -1) for client in told}
     rows = {keys[client]: reply.rows for client, reply in told.items()}
@@ -101,18 +101,18 @@ def _ingredients(
         sent = next(reply for reply in told.values() if reply.model.size)
         models = dict.fromkeys(keys.values(), take["decode"](m.model_bytes(sent.model)))
     reports = {client: {job: read_reports(client, reply.reports)} for client, reply in told.items()}
-    return Ingredients(server.schema, server.label, models, rows, reports=reports)
+    return FittedParts(server.schema, server.label, models, rows, reports=reports)
 
 
-def glue_shared(ingredients: Ingredients) -> tuple[Network, int]:
+def glue_shared(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     """The model; where it stays at the clients a mixture of its copies: one may be away."""
-    network = Network()
+    builder = CircuitBuilder()
     rows: dict[int, float] = {}
-    for key in sorted(ingredients.models):
-        model = ingredients.models[key]
+    for key in sorted(fitted.models):
+        model = fitted.models[key]
         if id(model) not in rows:
-            network.register([(model, key[0])])
-        rows[id(model)] = rows.get(id(model), 0.0) + ingredients.rows[key]
-    distinct = {id(model): model for model in ingredients.models.values()}
-    parts = [network.part(distinct[number]) for number in rows]
-    return network, network.mixture(parts, list(rows.values()))
+            builder.register([(model, key[0])])
+        rows[id(model)] = rows.get(id(model), 0.0) + fitted.rows[key]
+    distinct = {id(model): model for model in fitted.models.values()}
+    parts = [builder.part(distinct[number]) for number in rows]
+    return builder, builder.mixture(parts, list(rows.values()))

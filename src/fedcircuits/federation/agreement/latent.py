@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.aligned import (
     aligned_indices,
     assign_classes,
@@ -28,12 +29,21 @@ from fedcircuits.federation.agreement._shared.aligned import (
 )
 from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs
 from fedcircuits.federation.agreement._shared.latent_classes import LatentClasses, fit_tuples
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients, fit
+from fedcircuits.federation.agreement.latent_table import (
+    N_CLASSES,
+    N_CLUSTERS,
+    TRUSTED,
+    glue_table,
+    leaves_client,
+    train_on_table,
+)
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts, fit
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire.seeds import named_rng
 
 GROUP = "K/L"
+CLASSES = 16
 # The most are as many as go nine into a word of 64 bits: a row of two clients then takes 2.8 bytes.
 ROWS_PER_CLUSTER, FEWEST_CLUSTERS, MOST_CLUSTERS = 256, 32, 138
 
@@ -48,14 +58,23 @@ class Latent:
     """Latent classes agreed over cluster indices.
 
     Attributes:
-        n_classes: R.
-        n_clusters: K at each client, by default one for 256 aligned rows, 32 to 138.
+        n_classes: R, by default 16, from a table 24.
+        n_clusters: K at each client, by default one for 256 aligned rows, 32 to 138; from a table
+            32.
         label_private: cluster without the label at its owner.
+        table: fit the classes to the table of counts alone and send no row's class back
+            (`latent_table.py`); the two settings below are for this.
+        epsilon: of the Laplace noise on the table, None for no noise; of the randomised response,
+            which needs one.
+        mechanism: who sees what: "trusted" or "randomised-response".
     """
 
-    n_classes: int = 16
+    n_classes: int | None = None
     n_clusters: int | None = None
     label_private: bool = False
+    table: bool = False
+    epsilon: float | None = None
+    mechanism: str = TRUSTED
 
     @property
     def name(self) -> str:
@@ -65,24 +84,41 @@ class Latent:
     @property
     def leaves_client(self) -> tuple[str, ...]:
         """What leaves a client."""
-        told = ("cluster index of each aligned row", "rows per cluster and per latent class")
+        if self.table:
+            return leaves_client(self.mechanism, self.epsilon)
+        every = ("cluster index of each aligned row", "rows per cluster and per latent class")
         if self.label_private:
-            return told
+            return every
         return (
-            *told,
+            *every,
             "which clusters of the label's owner form a stratum: the label of aligned rows can be "
             "read from the indices and from the latent classes the others receive, up to its names",
         )
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
         """Cluster, fit latent classes within strata, assign, fit one model a class."""
+        if self.table:
+            return train_on_table(
+                server,
+                take,
+                n_classes=self.n_classes or N_CLASSES,
+                n_clusters=self.n_clusters or N_CLUSTERS,
+                epsilon=self.epsilon,
+                mechanism=self.mechanism,
+                label_private=self.label_private,
+            )
+        if self.epsilon is not None or self.mechanism != TRUSTED:
+            raise FederationError(
+                "epsilon and mechanism are for latent classes from a table of counts: pass "
+                "table=True with them"
+            )
         n_clusters = self.n_clusters or automatic_clusters(common_rows(server).size)
         clustered = cluster_everywhere(server, n_clusters, not self.label_private)
         indices = aligned_indices(server, clustered)
         strata = strata_of_rows(server, clustered, indices, not self.label_private)
         sizes = [clustered[c].rows.size for c in server.clients]
         rng = named_rng(server.seed, "latent")
-        model = fit_tuples(indices, strata, sizes, self.n_classes, rng)
+        model = fit_tuples(indices, strata, sizes, self.n_classes or CLASSES, rng)
         rows = self.assign(server, model, indices)
         return fit_classes(server, take, rows, label_private=self.label_private)
 
@@ -95,14 +131,14 @@ class Latent:
         assign_classes(server, server.clients, GROUP, common, classes, n_classes, tables)
         return np.bincount(classes, minlength=n_classes).astype(float)
 
-    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
+    def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """One product for every latent class that has a model in every subspace."""
-        return glue_classes(ingredients)
+        return glue_table(fitted) if self.table else glue_classes(fitted)
 
 
 def fit_classes(
     server: Server, take: Mapping[str, Any], rows: FloatArray, *, label_private: bool
-) -> Ingredients:
+) -> FittedParts:
     """Models of every subspace, holder and latent class.
 
     Args:
@@ -113,27 +149,27 @@ def fit_classes(
     """
     classes = [int(cls) for cls in np.flatnonzero(rows > 0)]
     jobs = class_jobs(server, GROUP, lambda _: classes, label_private=label_private)
-    return fit(server, jobs, take, Ingredients(server.schema, server.label, tables={"rows": rows}))
+    return fit(server, jobs, take, FittedParts(server.schema, server.label, tables={"rows": rows}))
 
 
-def glue_classes(ingredients: Ingredients) -> tuple[Network, int]:
+def glue_classes(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     """sum_l q(l) prod_S sum_c w(c | l, S) p_c(x_S | l).
 
     A class without a model in some subspace is left out, and its rows with it.
     """
-    network = Network()
-    network.register([(ingredients.models[k], k[0]) for k in sorted(ingredients.models)])
-    held = by_cell(ingredients)
+    builder = CircuitBuilder()
+    builder.register([(fitted.models[k], k[0]) for k in sorted(fitted.models)])
+    held = by_cell(fitted)
     spaces = sorted({space for _, space in held})
     products, counts = [], []
-    for cls, rows in enumerate(ingredients.tables["rows"]):
+    for cls, rows in enumerate(fitted.tables["rows"]):
         if rows <= 0 or any((cls, space) not in held for space in spaces):
             continue
         factors = []
         for space in spaces:
             keys = held[cls, space]
-            parts = [network.part(ingredients.models[k]) for k in keys]
-            factors.append(network.mixture(parts, [ingredients.rows[k] for k in keys]))
-        products.append(network.product(factors))
+            parts = [builder.part(fitted.models[k]) for k in keys]
+            factors.append(builder.mixture(parts, [fitted.rows[k] for k in keys]))
+        products.append(builder.product(factors))
         counts.append(float(rows))
-    return network, network.mixture(products, counts)
+    return builder, builder.mixture(products, counts)

@@ -26,10 +26,10 @@ from fedcircuits.federation.agreement._shared.aligned import (
 from fedcircuits.federation.agreement._shared.validation import ask_by_number, only_rows
 from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.plan.weights import log_shares
-from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import (
     REBASE,
-    Ingredients,
+    FittedParts,
     Job,
     class_log_probs,
     fit,
@@ -77,7 +77,7 @@ class ProductOfClasses:
             "for calibration: log-likelihoods of validation rows, which go to the label's owner",
         )
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> Ingredients:
+    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
         """One job for each subspace and holder."""
         if server.label is None or not server.label_holders:
             raise FederationError("the rule 'product' needs a label; use 'latent'")
@@ -100,13 +100,13 @@ class ProductOfClasses:
         tables = {"label": total}
         if self.rebase and len(server.subspaces) == 1:
             tables[REBASE] = np.ones(1)
-        ingredients = Ingredients(server.schema, server.label, tables=tables)
+        fitted = FittedParts(server.schema, server.label, tables=tables)
         rows = self._validation_rows(server)
         if not rows.size:
-            return rebased(fit(server, jobs, take, ingredients))
+            return rebased(fit(server, jobs, take, fitted))
         kept = np.setdiff1d(np.unique(np.concatenate(list(server.aligned.values()))), rows)
         with only_rows(server, kept, 1.0):
-            return calibrated(server, fit(server, jobs, take, ingredients), rows)
+            return calibrated(server, fit(server, jobs, take, fitted), rows)
 
     def _tell_strata(self, server: Server) -> None:
         """The owner's strata of aligned rows, to the clients that lack the label."""
@@ -127,39 +127,39 @@ class ProductOfClasses:
             return common[:0]
         return np.sort(named_rng(server.seed, "calibration").permutation(common)[:n_rows])
 
-    def glue(self, ingredients: Ingredients) -> tuple[Network, int]:
+    def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """q(y) times products over subspaces of sums over holders."""
-        label, network = ingredients.label, Network()
+        label, builder = fitted.label, CircuitBuilder()
         assert label is not None
-        codes = sorted({code for _, _, code in ingredients.models})
-        spaces = sorted({job for _, job, _ in ingredients.models})
-        leaves = {y: indicator_leaf(ingredients.schema, label, y) for y in codes}
-        network.register([(leaf, "server") for leaf in leaves.values()])
-        network.register(
-            [(model, key[0]) for key, model in sorted(ingredients.models.items(), key=_by_key)]
+        codes = sorted({code for _, _, code in fitted.models})
+        spaces = sorted({job for _, job, _ in fitted.models})
+        leaves = {y: indicator_leaf(fitted.schema, label, y) for y in codes}
+        builder.register([(leaf, "server") for leaf in leaves.values()])
+        builder.register(
+            [(model, key[0]) for key, model in sorted(fitted.models.items(), key=_by_key)]
         )
         classes, rows = [], []
         for y in codes:
-            factors = [network.part(leaves[y])]
+            factors = [builder.part(leaves[y])]
             for space in spaces:
-                held = [k for k in sorted(ingredients.models) if k[1] == space and k[2] == y]
+                held = [k for k in sorted(fitted.models) if k[1] == space and k[2] == y]
                 if not held:
                     break  # nobody who holds this subspace has seen the class
-                children = [network.part(ingredients.models[k]) for k in held]
-                factors.append(network.mixture(children, [ingredients.rows[k] for k in held]))
+                children = [builder.part(fitted.models[k]) for k in held]
+                factors.append(builder.mixture(children, [fitted.rows[k] for k in held]))
             else:
-                classes.append(network.product(factors))
-                rows.append(self._class_rows(ingredients, y, spaces))
-        return network, network.mixture(classes, rows)
+                classes.append(builder.product(factors))
+                rows.append(self._class_rows(fitted, y, spaces))
+        return builder, builder.mixture(classes, rows)
 
-    def _class_rows(self, ingredients: Ingredients, y: int, spaces: list[str]) -> float:
+    def _class_rows(self, fitted: FittedParts, y: int, spaces: list[str]) -> float:
         """Rows of a class: added up where rows are split, one count where columns are."""
         if len(spaces) == 1:
-            return sum(n for (_, _, code), n in ingredients.rows.items() if code == y)
-        return float(ingredients.tables["label"][y])
+            return sum(n for (_, _, code), n in fitted.rows.items() if code == y)
+        return float(fitted.tables["label"][y])
 
 
-def calibrated(server: Server, found: Ingredients, rows: IntArray) -> Ingredients:
+def calibrated(server: Server, found: FittedParts, rows: IntArray) -> FittedParts:
     """Weigh the subspaces' evidence on validation rows; the label's owner does the fitting."""
 
     def asked(key: tuple[str, str, int], _: Table) -> FloatArray:

@@ -17,10 +17,10 @@ from scipy import sparse
 
 from fedcircuits.arrays import Arrays, FloatArray, IntArray
 from fedcircuits.circuits import Circuit
+from fedcircuits.circuits.root_states import state_circuit
 from fedcircuits.density import Density, Learner, LearnsBranch
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
-from fedcircuits.federation.client.roots import component, component_key
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.schema import Table
 
@@ -194,12 +194,16 @@ def _rows_behind(key: str, class_rows: FloatArray) -> float:
     return float(class_rows[int(cls)] if cls else class_rows.sum())
 
 
+def component_key(key: str, k: int) -> str:
+    """The name of the model of one root state."""
+    return f"{key}#{k}"
+
+
 def _components(models: Mapping[str, Density], n_classes: int) -> dict[str, Density]:
     """A model for each root state of those that have all classes in one."""
-    every = np.arange(n_classes)
     return {
-        component_key(key, int(k)): component(model, every, int(k))
+        component_key(key, k): state_circuit(model, n_classes, k)
         for key, model in models.items()
         if "|" not in key and isinstance(model, Circuit)
-        for k in every
+        for k in range(n_classes)
     }

@@ -35,7 +35,6 @@ from fedcircuits.federation.client.clustering import cluster_rows, drawn_classes
 from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.federated_kmeans import own_centres, sums_around
 from fedcircuits.federation.client.jobs import CLASS, Models, fit_job, for_job, label_counts, labels
-from fedcircuits.federation.client.roots import RootGroups
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.ids import check_distinct, digests, fingerprint
@@ -53,10 +52,9 @@ VERBS: dict[str, type[m.Message]] = {
     "ask": m.Ask, "name_rows": m.NameRows, "branch": m.Branch, "use_rows": m.UseRows,
     "judge": m.Judge, "calibrate": m.Calibrate,
     "query": m.Query, "fit_classifier": m.FitClassifier, "round": m.Round,
-    "roots": m.AskRoots,
 }  # fmt: skip
 # Requests that take long or draw numbers: their replies are kept, for as long as nothing changes.
-COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres", "round", "branch", "roots")
+COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres", "round", "branch")
 CHANGING = ("agree", "align", "take_label", "cluster", "assign", "centres", "use_rows")
 
 
@@ -104,7 +102,6 @@ class Client:
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[str, Density] = {}
         self._reports: list[Any] = []  # of the fits of the job under way
-        self._roots_of = RootGroups(self._models)
         self._sessions = Sessions(name)
         self._branches = Branches(name)
         self._told: dict[str, str] = {}  # the last request of every kind that changes me
@@ -369,15 +366,7 @@ class Client:
             return m.Answer(model.log_prob_table(table))
         if request.what == "label":
             return m.Answer(label_log_joint(model, table, self._label))
-        if request.what == "roots":
-            return m.Answer(self._roots_of.log_probs(request.model, table))
         raise FedcircuitsError(f"no question {request.what!r}")
-
-    def _roots(self, request: m.AskRoots) -> m.Roots:
-        """Groups of root states, for a table over those of all clients."""
-        return self._roots_of.split(
-            request, self._have(), lambda key: named_rng(self._seed, self.name, "roots", key)
-        )
 
     def _query(self, request: m.Query) -> m.Answers:
         """Questions to models that stayed here, by id or with cells sent along."""

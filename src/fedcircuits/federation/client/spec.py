@@ -19,11 +19,11 @@ from fedcircuits import encoding
 from fedcircuits.errors import FederationError, StorageError
 from fedcircuits.schema import read
 
-KIND = "Birth"
+KIND = "ClientSpec"
 
 
 @dataclass(frozen=True, eq=False)
-class Birth:
+class ClientSpec:
     """One client before it exists.
 
     Attributes:
@@ -76,14 +76,14 @@ class Birth:
             ) from None
 
     @staticmethod
-    def from_bytes(data: bytes) -> Birth:
+    def from_bytes(data: bytes) -> ClientSpec:
         """Inverse of `to_bytes`."""
-        record = encoding.unpack(data, kind=KIND, name="the birth record")
+        record = encoding.unpack(data, kind=KIND, name="the client spec")
         header = record.header
         try:
             path = header["path"]
             rows = Path(path) if path is not None else _from_arrow(record.arrays["arrow"].tobytes())
-            return Birth(
+            return ClientSpec(
                 name=header["name"],
                 data=rows,
                 learner=header["learner"],
@@ -94,7 +94,7 @@ class Birth:
                 id_secret=header["id_secret"],
             )
         except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
-            raise StorageError(f"the birth record is not valid: {error}") from None
+            raise StorageError(f"the client spec is not valid: {error}") from None
 
 
 def _to_arrow(name: str, frame: pd.DataFrame) -> bytes:

@@ -20,8 +20,8 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.model import operations
 from fedcircuits.federation.model.placement import SERVER, Placed, placement
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients, Reports, class_log_probs
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts, Reports, class_log_probs
 from fedcircuits.federation.server.server import Setting
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.schema import Data, Schema, Table, read
@@ -53,7 +53,7 @@ class FederatedCircuit(Composite):
             label).
         setting: horizontal, vertical or hybrid.
         rule: the agreement rule.
-        ingredients: what was fitted, for gluing again.
+        fitted: what was fitted, for gluing again.
         ledger: every byte that crossed the network.
         dropped: clients that fell out, and why.
         n_rows: rows of each client.
@@ -64,7 +64,7 @@ class FederatedCircuit(Composite):
     owners: tuple[str, ...] = ()
     setting: Setting = "horizontal"
     rule: Rule | None = None
-    ingredients: Ingredients | None = None
+    fitted: FittedParts | None = None
     ledger: Ledger = field(default_factory=Ledger)
     dropped: dict[str, str] = field(default_factory=dict)
     n_rows: dict[str, int] = field(default_factory=dict)
@@ -72,29 +72,29 @@ class FederatedCircuit(Composite):
     run: Run | None = None
 
     @classmethod
-    def glue(cls, rule: Rule, ingredients: Ingredients, **facts: Any) -> Self:
-        """Glue ingredients by a rule; facts are the other attributes."""
-        network, root = rule.glue(ingredients)
-        return cls._assembled(network, root, rule=rule, ingredients=ingredients, **facts)
+    def glue(cls, rule: Rule, fitted: FittedParts, **facts: Any) -> Self:
+        """Glue fitted parts by a rule; facts are the other attributes."""
+        builder, root = rule.glue(fitted)
+        return cls._assembled(builder, root, rule=rule, fitted=fitted, **facts)
 
     @classmethod
     def _assembled(
-        cls, network: Network, root: int, ingredients: Ingredients, **facts: Any
+        cls, builder: CircuitBuilder, root: int, fitted: FittedParts, **facts: Any
     ) -> Self:
-        alive = network.graph.reached(root)
-        kept = np.flatnonzero(alive[: len(network.parts)])
+        alive = builder.graph.reached(root)
+        kept = np.flatnonzero(alive[: len(builder.parts)])
         new = np.full(alive.size, -1, dtype=np.int64)
         new[kept] = np.arange(kept.size)
-        parts = tuple(network.parts[i] for i in kept)
+        parts = tuple(builder.parts[i] for i in kept)
         names = {n for part in parts for n in part.schema.names}
-        schema = Schema(tuple(v for v in ingredients.schema if v.name in names))
+        schema = Schema(tuple(v for v in fitted.schema if v.name in names))
         return cls(
             schema,
             parts,
-            network.graph.structure(alive, new, kept.size),
+            builder.graph.structure(alive, new, kept.size),
             None,
-            owners=tuple(network.owners[i] for i in kept),
-            ingredients=ingredients,
+            owners=tuple(builder.owners[i] for i in kept),
+            fitted=fitted,
             **facts,
         )
 
@@ -108,13 +108,13 @@ class FederatedCircuit(Composite):
     @property
     def clients(self) -> tuple[str, ...]:
         """Clients with a part in the model; where they made one model together, all of them."""
-        made = set() if self.ingredients is None else {c for c, _, _ in self.ingredients.models}
+        made = set() if self.fitted is None else {c for c, _, _ in self.fitted.models}
         return tuple(sorted((set(self.owners) | made) - {SERVER}))
 
     @property
     def fit_reports(self) -> Reports:
         """What the clients' learners said about their fits, by client and job."""
-        return {} if self.ingredients is None else self.ingredients.reports
+        return {} if self.fitted is None else self.fitted.reports
 
     @property
     def psi(self) -> tuple[Placed, ...]:
@@ -163,7 +163,7 @@ class FederatedCircuit(Composite):
         return one.posterior_table(table, column)
 
     def _calibrated(self, table: Table, column: int) -> FloatArray | None:
-        found = self.ingredients
+        found = self.fitted
         if found is None or found.calibration is None or self.schema.names[column] != found.label:
             return None
         log_probs = class_log_probs(found, table)
@@ -193,7 +193,7 @@ class FederatedCircuit(Composite):
             client: who leaves.
             rebuild_grid: train the others again, so that nothing of the leaver stays.
         """
-        if client not in self.clients or self.rule is None or self.ingredients is None:
+        if client not in self.clients or self.rule is None or self.fitted is None:
             raise FederationError(
                 f"no client {client!r} in this federation; it has {', '.join(self.clients)}"
             )
@@ -210,7 +210,7 @@ class FederatedCircuit(Composite):
                 "number of it. Train the others again (rebuild_grid=True)"
             )
         dropped = {**self.dropped, client: f"left; {self._stays(client)}"}
-        rest = self.ingredients.without(client)
+        rest = self.fitted.without(client)
         facts = {**self._facts(), "dropped": dropped}
         return type(self).glue(facts.pop("rule"), rest, **facts)
 
@@ -236,23 +236,23 @@ class FederatedCircuit(Composite):
         if not held_by_others or set(self.clients) <= set(away):
             raise FederationError("no client is left: " + "; ".join(away.values()))
         values = np.zeros((self.structure.n_nodes, 1))
-        network = Network()
+        builder = CircuitBuilder()
         leaves = np.full(len(self.parts), -1, dtype=np.int64)
         for at, (part, owner) in enumerate(zip(self.parts, self.owners, strict=True)):
             if owner not in away:
-                network.register([(part, owner)])
-                leaves[at] = network.part(part)
+                builder.register([(part, owner)])
+                leaves[at] = builder.part(part)
             elif set(part.schema.names) <= held_by_others:
                 values[at] = -np.inf  # another holder speaks for these variables
         up(self.plan, values, sum_product)
-        root = fold_evidence(self.structure, values[:, 0], leaves, network.graph)
-        rest = self.ingredients or Ingredients(self.schema, None)
+        root = fold_evidence(self.structure, values[:, 0], leaves, builder.graph)
+        rest = self.fitted or FittedParts(self.schema, None)
         for client in away:
             rest = rest.without(client)
         rest = replace(rest, schema=self.schema)
         told = {c: f"{why}; {self._stays(c)}" for c, why in away.items()}
         facts = {**self._facts(), "dropped": {**self.dropped, **told}}
-        return type(self)._assembled(network, root, rest, **facts)
+        return type(self)._assembled(builder, root, rest, **facts)
 
     def with_client(self, name: str, data: Data, learner: Any = None) -> FederatedCircuit:
         """The federation with one client more, the others not trained again.
@@ -302,7 +302,7 @@ class FederatedCircuit(Composite):
         return communication(self, **options)
 
     def to_record(self) -> Record:
-        """As `composite`, with owners, rule, ingredients and the ledger's totals."""
+        """As `composite`, with owners, rule, fitted parts and the ledger's totals."""
         from fedcircuits.federation.model.storage import to_record
 
         return to_record(self, super().to_record())

@@ -30,9 +30,9 @@ def communication(
             as a client's models have.
         activation: width F of the vectors that SplitNN sends.
     """
-    found = fed.ingredients
+    found = fed.fitted
     if found is None:
-        raise FederationError("a federation without ingredients says nothing of its training")
+        raise FederationError("a federation without fitted parts says nothing of its training")
     clients = fed.clients
     size = {key: model.n_parameters for key, model in found.models.items()}
     total = {c: sum(n for k, n in size.items() if k[0] == c) for c in clients}

@@ -21,7 +21,7 @@ from fedcircuits.circuits.queries.restrict import fold_evidence
 from fedcircuits.density import Density, Given
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, QueryError
 from fedcircuits.federation.model.circuit import FederatedCircuit
-from fedcircuits.federation.server.circuit_builder import Network
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import class_log_probs
 from fedcircuits.federation.server.remote import AskedById, ClientsAwayError, RemoteDensity, ask
 from fedcircuits.federation.wire.ids import digests
@@ -89,7 +89,7 @@ class RemoteCircuit(FederatedCircuit):
     # --- hooks, one message a client --------------------------------------------------------------
 
     def _calibrated(self, table: Table, column: int) -> FloatArray | None:
-        found = self.ingredients
+        found = self.fitted
         if found is None or found.calibration is None or self.schema.names[column] != found.label:
             return None
         keys = sorted(found.models)
@@ -186,7 +186,7 @@ class RemoteCircuit(FederatedCircuit):
 
     def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:
         log_prob = self._values(evidence)[:, 0]
-        network, new = Network(), np.full(len(self.parts), -1, dtype=np.int64)
+        builder, new = CircuitBuilder(), np.full(len(self.parts), -1, dtype=np.int64)
         for at, (part, owner) in enumerate(zip(self.parts, self.owners, strict=True)):
             kept = tuple(name for name in part.schema.names if name in keep)
             if not kept or np.isneginf(log_prob[at]):
@@ -194,11 +194,11 @@ class RemoteCircuit(FederatedCircuit):
             mine = self.part_table(at, evidence)
             whole = len(kept) == len(part.schema) and not mine.observed.any()
             left = part if whole else part.restrict(kept, mine)
-            network.register([(left, owner)])
-            new[at] = network.part(left)
-        root = fold_evidence(self.structure, log_prob, new, network.graph)
-        rest = replace(_ingredients(self), schema=self.schema.select(keep), calibration=None)
-        return type(self)._assembled(network, root, rest, **self._facts())
+            builder.register([(left, owner)])
+            new[at] = builder.part(left)
+        root = fold_evidence(self.structure, log_prob, new, builder.graph)
+        rest = replace(_fitted(self), schema=self.schema.select(keep), calibration=None)
+        return type(self)._assembled(builder, root, rest, **self._facts())
 
     # --- rows -------------------------------------------------------------------------------------
 
@@ -245,10 +245,10 @@ def _hiding(given: Given | None, name: str) -> Given | None:
     return frame
 
 
-def _ingredients(fed: FederatedCircuit) -> Any:
-    if fed.ingredients is None:
-        raise FedcircuitsError("a remote federation has no ingredients")
-    return fed.ingredients
+def _fitted(fed: FederatedCircuit) -> Any:
+    if fed.fitted is None:
+        raise FedcircuitsError("a remote federation has no fitted parts")
+    return fed.fitted
 
 
 for _name in (

@@ -17,7 +17,7 @@ from fedcircuits.federation import agreement
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.model.circuit import FederatedCircuit
-from fedcircuits.federation.server.fitted_parts import Ingredients
+from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.schema import Schema
 
@@ -35,7 +35,7 @@ def to_record(fed: FederatedCircuit, composite: Record) -> Record:
         "id": fed.id,
         "n_rows": fed.n_rows,
         "ledger": fed.ledger.totals(),
-        "ingredients": _ingredients_to_json(fed, arrays),
+        "ingredients": _fitted_to_json(fed, arrays),
     }
     return Record(KIND, header, arrays)
 
@@ -58,7 +58,7 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
             owners=owners,
             setting=told["setting"],
             rule=_rule_from_json(told["rule"]),
-            ingredients=_ingredients_from_json(told["ingredients"], record, base, decode),
+            fitted=_fitted_from_json(told["ingredients"], record, base, decode),
             ledger=Ledger.from_totals(told["ledger"]),
             dropped={str(k): str(v) for k, v in told["dropped"].items()},
             n_rows={str(k): int(v) for k, v in told["n_rows"].items()},
@@ -90,9 +90,9 @@ def _rule_from_json(told: dict[str, Any] | None) -> Rule | None:
     return made
 
 
-def _ingredients_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, Any] | None:
+def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, Any] | None:
     """Models by key: mostly parts of the circuit; the others are stored beside them."""
-    found = fed.ingredients
+    found = fed.fitted
     if found is None:
         return None
     number = {id(part): at for at, part in enumerate(fed.parts)}
@@ -127,12 +127,12 @@ def _ingredients_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[
     }
 
 
-def _ingredients_from_json(
+def _fitted_from_json(
     told: dict[str, Any] | None,
     record: Record,
     base: Composite,
     decode: Callable[[Record], Density],
-) -> Ingredients | None:
+) -> FittedParts | None:
     if told is None:
         return None
     models: dict[tuple[str, str, int], Density] = {}
@@ -154,7 +154,7 @@ def _ingredients_from_json(
             record.arrays["calibration.bias"],
             float(told["calibration"]["gain"]),
         )
-    return Ingredients(
+    return FittedParts(
         Schema.from_json(told["schema"]),
         told["label"],
         models,

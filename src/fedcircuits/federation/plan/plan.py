@@ -28,7 +28,7 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """The network side of a federated circuit.
+    """The server side of a federated circuit.
 
     Attributes:
         shared: subspaces held by several clients; a sum over the holders for each (line 9-12).

@@ -1,4 +1,4 @@
-"""Weights of network-side sums.
+"""Weights of the sums at the server.
 
 rho (section 3.3, "infer weights"): the weight of child i of a sum is rho(N_i) over the sum of its
 siblings', rho being the rows behind the client leaves below. The paper defines rho for client

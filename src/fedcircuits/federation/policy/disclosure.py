@@ -215,7 +215,6 @@ ENTRIES: dict[str, Entry] = {
         m.RoundDone, _round, lambda reply: iter([("rows behind a model", [reply.rows])])
     ),
     "ask": Entry(m.Answer),
-    "roots": Entry(m.Roots),
     "branch": Entry(m.BranchDone, _branch, _branch_done),
     "use_rows": Entry(m.Ready),
     "judge": Entry(

@@ -1,4 +1,4 @@
-"""Gluing client models into one network: the pure half of every agreement rule."""
+"""Gluing client models into one circuit: the pure half of every agreement rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedcircuits.density import Density
 from fedcircuits.federation.plan.weights import log_shares
 
 
-class Network:
+class CircuitBuilder:
     """Collects parts and glues them; remembers which client each part came from (psi).
 
     Attributes:

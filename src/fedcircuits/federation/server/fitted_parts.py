@@ -1,7 +1,7 @@
-"""Fitting at the clients, and the ingredients a network is made of.
+"""Fitting at the clients, and the fitted parts that a circuit is glued from.
 
 Rules differ in which jobs they send and in how they glue the models; both are here in plain form.
-An `Ingredients` value holds all that gluing needs, so that a federation without one of its clients
+An `FittedParts` value holds all that gluing needs, so that a federation without one of its clients
 is glued again from what is there rather than trained again.
 """
 
@@ -54,7 +54,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Ingredients:
+class FittedParts:
     """What was fitted.
 
     Attributes:
@@ -79,7 +79,7 @@ class Ingredients:
     scores: dict[str, float] = field(default_factory=dict)
     reports: Reports = field(default_factory=dict)
 
-    def without(self, client: str) -> Ingredients:
+    def without(self, client: str) -> FittedParts:
         """The same without one client's models."""
         rest = replace(
             self,
@@ -93,8 +93,8 @@ class Ingredients:
 
 
 def fit(
-    server: Server, jobs: list[Job], take: Mapping[str, Any], ingredients: Ingredients
-) -> Ingredients:
+    server: Server, jobs: list[Job], take: Mapping[str, Any], fitted: FittedParts
+) -> FittedParts:
     """Have clients fit jobs, all of a client in one message; a client that fails is dropped.
 
     Args:
@@ -102,7 +102,7 @@ def fit(
         jobs: what to fit.
         take: {"keep": whether models stay at the clients, "decode": bytes to Density,
             "remote": (client, model key, schema, parameters) to Density}.
-        ingredients: added to.
+        fitted: added to.
     """
     by_client: dict[str, list[Job]] = {}
     for job in jobs:
@@ -128,14 +128,14 @@ def fit(
     answers, failures = server.try_call("training", "fit", requests, m.Fitted)
     for client, error in failures.items():
         drop_or_raise(server, client, error)
-    models, rows = dict(ingredients.models), dict(ingredients.rows)
-    seconds, reports = dict(ingredients.seconds), dict(ingredients.reports)
-    for client, fitted in answers.items():
-        told = {job: read_reports(client, found) for job, found in fitted.reports.items()}
+    models, rows = dict(fitted.models), dict(fitted.rows)
+    seconds, reports = dict(fitted.seconds), dict(fitted.reports)
+    for client, reply in answers.items():
+        told = {job: read_reports(client, found) for job, found in reply.reports.items()}
         reports[client] = {**reports.get(client, {}), **told}
-        seconds[client] = seconds.get(client, 0.0) + float(fitted.seconds.sum())
+        seconds[client] = seconds.get(client, 0.0) + float(reply.seconds.sum())
         columns = {j.name: j.columns for j in by_client[client]}
-        for key, count in fitted.rows.items():
+        for key, count in reply.rows.items():
             name, _, code = key.partition("|")
             label_code = int(code) if code else -1
             rows[client, name, label_code] = count
@@ -143,11 +143,11 @@ def fit(
                 kept = [c for c in columns[name] if label_code < 0 or c != server.label]
                 schema = server.schema.select(kept or list(columns[name]))
                 models[client, name, label_code] = take["remote"](
-                    client, key, schema, fitted.parameters[key]
+                    client, key, schema, reply.parameters[key]
                 )
             else:
-                models[client, name, label_code] = take["decode"](m.model_bytes(fitted.models[key]))
-    return replace(ingredients, models=models, rows=rows, seconds=seconds, reports=reports)
+                models[client, name, label_code] = take["decode"](m.model_bytes(reply.models[key]))
+    return replace(fitted, models=models, rows=rows, seconds=seconds, reports=reports)
 
 
 def read_reports(client: str, told: list[Any]) -> tuple[FitReport, ...]:
@@ -190,80 +190,80 @@ REBASE, SKEWED = "rebase", 0.15
 
 
 def class_log_probs(
-    ingredients: Ingredients, table: Table, log_prob: LogProbs | None = None
+    fitted: FittedParts, table: Table, log_prob: LogProbs | None = None
 ) -> FloatArray | None:
     """(n, S, Y) log p(x_S | y) of rows; None where a class is unknown to a whole subspace.
 
     Args:
-        ingredients: of the rule `product`.
+        fitted: of the rule `product`.
         table: rows over the agreed schema.
         log_prob: how a model is asked; by default here, on the rows' own cells.
     """
 
     def here(key: tuple[str, str, int], rows: Table) -> FloatArray:
-        model = ingredients.models[key]
+        model = fitted.models[key]
         mine = rows.columns(list(model.schema.names))
         return model.log_prob_table(replace(mine, schema=model.schema))
 
     ask = log_prob or here
-    assert ingredients.label is not None
-    codes = list(range(ingredients.schema[ingredients.label].n_codes))
-    spaces = sorted({job for _, job, _ in ingredients.models})
-    if REBASE in ingredients.tables:
-        return _rebased_evidence(ingredients, table, ask)
+    assert fitted.label is not None
+    codes = list(range(fitted.schema[fitted.label].n_codes))
+    spaces = sorted({job for _, job, _ in fitted.models})
+    if REBASE in fitted.tables:
+        return _rebased_evidence(fitted, table, ask)
     answer = np.empty((len(table), len(spaces), len(codes)))
     for s, space in enumerate(spaces):
         for y, code in enumerate(codes):
-            keys = [k for k in sorted(ingredients.models) if k[1:] == (space, code)]
+            keys = [k for k in sorted(fitted.models) if k[1:] == (space, code)]
             if not keys:
                 return None
-            weights = log_shares([ingredients.rows[k] for k in keys])
+            weights = log_shares([fitted.rows[k] for k in keys])
             terms = [ask(k, table) + w for k, w in zip(keys, weights, strict=True)]
             answer[:, s, y] = np.logaddexp.reduce(terms, axis=0)
     return answer
 
 
-def _class_rows(ingredients: Ingredients) -> tuple[list[str], FloatArray]:
+def _class_rows(fitted: FittedParts) -> tuple[list[str], FloatArray]:
     """Clients, and (C, Y) rows of each class at each of them."""
-    assert ingredients.label is not None
-    clients = sorted({client for client, _, _ in ingredients.rows})
-    rows = np.zeros((len(clients), ingredients.schema[ingredients.label].n_codes))
-    for (client, _, code), count in ingredients.rows.items():
+    assert fitted.label is not None
+    clients = sorted({client for client, _, _ in fitted.rows})
+    rows = np.zeros((len(clients), fitted.schema[fitted.label].n_codes))
+    for (client, _, code), count in fitted.rows.items():
         rows[clients.index(client), code] += count
     return clients, rows
 
 
-def rebased(ingredients: Ingredients) -> Ingredients:
+def rebased(fitted: FittedParts) -> FittedParts:
     """Re-based posteriors where rows are split and class shares lie far apart; else unchanged.
 
     Under label skew a mixture compares densities across clients, while only a client's own
     comparison of classes can be trusted: the posterior becomes the average of the clients', each
     under the prior of all rows. The density is not touched.
     """
-    if REBASE not in ingredients.tables or not ingredients.rows:
-        return ingredients
-    _, rows = _class_rows(ingredients)
+    if REBASE not in fitted.tables or not fitted.rows:
+        return fitted
+    _, rows = _class_rows(fitted)
     tells = (rows > 0).all(axis=1)  # (C,) clients that can compare the classes
     told = rows[tells].sum(axis=0) / rows.sum(axis=0)  # (Y,) share of a class they hold
     if label_skew(rows) <= SKEWED or told.mean() < 0.5:
-        return ingredients
+        return fitted
     log_prior = log_shares(rows.sum(axis=0))
-    return replace(ingredients, calibration=Calibration(np.ones(1), log_prior, 0.0))
+    return replace(fitted, calibration=Calibration(np.ones(1), log_prior, 0.0))
 
 
-def _rebased_evidence(ingredients: Ingredients, table: Table, ask: LogProbs) -> FloatArray | None:
+def _rebased_evidence(fitted: FittedParts, table: Table, ask: LogProbs) -> FloatArray | None:
     """(n, 1, Y) log of sum_c h_c p_c(x | y) / p_c(x), p_c(x) under the prior q of all rows.
 
     h_c is the harmonic mean of a client's class counts: one with few rows of a class knows little
     about telling it apart. With the bias log q this is sum_c h_c p_c(y | x).
     """
-    clients, rows = _class_rows(ingredients)
+    clients, rows = _class_rows(fitted)
     log_q = log_shares(rows.sum(axis=0))
     terms, weights = [], []
     for client, counts in zip(clients, rows, strict=True):
         if (counts == 0).any():
             continue
-        job = next(name for holder, name, _ in ingredients.models if holder == client)
+        job = next(name for holder, name, _ in fitted.models if holder == client)
         evidence = [ask((client, job, code), table) for code in range(counts.size)]
         log_probs = np.stack(evidence, axis=1)  # (n, Y)
         log_total = np.logaddexp.reduce(log_probs + log_q, axis=1, keepdims=True)

@@ -21,37 +21,6 @@ class Ask(Message):
 
 
 @dataclass(frozen=True)
-class AskRoots(Message):
-    """Server: put the root states of these models into groups; with `keep` a model for each."""
-
-    models: list[str]
-    n_groups: int
-    keep: bool
-
-
-@dataclass(frozen=True)
-class Roots(Message):
-    """Client: by model the group of each root state (H,), and the groups' weights (K,).
-
-    No state where a model has no root to split; it is one group then.
-    """
-
-    groups: Arrays
-    shares: Arrays
-
-    def fault(self, request: Message) -> str | None:
-        """Groups of the models asked for, and a weight each."""
-        assert isinstance(request, AskRoots)
-        asked = set(request.models)
-        if self.groups.keys() != asked or self.shares.keys() != asked:
-            return f"groups of {sorted(self.groups)} where {sorted(request.models)} were asked"
-        for key, groups in self.groups.items():
-            if groups.size and int(groups.max()) + 1 != self.shares[key].size:
-                return f"{self.shares[key].size} weights of {int(groups.max()) + 1} groups"
-        return None
-
-
-@dataclass(frozen=True)
 class Answer(Message):
     """Client: a vector or matrix, one row for each row asked."""
 

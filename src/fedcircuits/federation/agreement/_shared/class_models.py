@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy as np
+
+from fedcircuits.arrays import FloatArray
 from fedcircuits.federation.agreement._shared.aligned import spaces_with_label
-from fedcircuits.federation.server.fitted_parts import Ingredients, Job
+from fedcircuits.federation.server.fitted_parts import FittedParts, Job, fit
 from fedcircuits.federation.server.server import Server
 
 Key = tuple[str, str, int]
@@ -46,15 +50,30 @@ def class_jobs(
     return jobs
 
 
+def fit_clusters(
+    server: Server,
+    take: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    tables: dict[str, FloatArray],
+    *,
+    label_private: bool,
+) -> FittedParts:
+    """Models of every subspace, holder and cluster of the holder."""
+    jobs = class_jobs(server, "K", lambda c: list(range(sizes[c])), label_private=label_private)
+    # Which client each column of the tuples belongs to outlives a client that drops out.
+    order = {f"column {client}": np.array([float(i)]) for i, client in enumerate(server.clients)}
+    return fit(server, jobs, take, FittedParts(server.schema, server.label, tables=tables | order))
+
+
 def cell_of(key: Key) -> tuple[int, int]:
     """Class and subspace of a model that a job of `class_jobs` gave."""
     base, _, alone = key[1].partition(".")
     return int(alone) if alone else key[2], int(base[1:])
 
 
-def by_cell(ingredients: Ingredients) -> dict[tuple[int, int], list[Key]]:
+def by_cell(fitted: FittedParts) -> dict[tuple[int, int], list[Key]]:
     """Keys of the models p_c(x_S | l) of all holders, by class and subspace."""
     held: dict[tuple[int, int], list[Key]] = {}
-    for key in sorted(ingredients.models):
+    for key in sorted(fitted.models):
         held.setdefault(cell_of(key), []).append(key)
     return held

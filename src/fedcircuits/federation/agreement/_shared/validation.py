@@ -1,6 +1,6 @@
 """Validation rows: left out of fits, scored where the label is, no cell and no label in transit.
 
-A network is scored on aligned rows by number: every client says how likely its part of a row is
+A builder is scored on aligned rows by number: every client says how likely its part of a row is
 under each of its models, the server carries those numbers up through sums and products, and the
 label's owner compares the outcome with its label.
 """
@@ -16,8 +16,8 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.passes import sum_product, up
 from fedcircuits.circuits.plan import Plan
 from fedcircuits.federation.agreement._shared.aligned import choice_of, name_rows
-from fedcircuits.federation.server.circuit_builder import Network
-from fedcircuits.federation.server.fitted_parts import Ingredients
+from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.schema import Table
@@ -55,27 +55,27 @@ def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]
 
 
 def log_joint_by_number(
-    server: Server, ingredients: Ingredients, network: Network, root: int, numbers: IntArray
+    server: Server, fitted: FittedParts, builder: CircuitBuilder, root: int, numbers: IntArray
 ) -> FloatArray:
     """(n, Y) log p(x, y) of aligned rows for every class y; (n, 1) log p(x) without a label.
 
     Args:
         server: the run.
-        ingredients: whose models are still known to their clients.
-        network: glued from them.
+        fitted: whose models are still known to their clients.
+        builder: glued from them.
         root: its root.
         numbers: (n,) rows that every client holds.
     """
     n_classes = 1 if server.label is None else server.schema[server.label].n_codes
-    keys = {id(model): key for key, model in ingredients.models.items()}
-    alive = network.graph.reached(root)
-    kept = np.flatnonzero(alive[: len(network.parts)])
+    keys = {id(model): key for key, model in fitted.models.items()}
+    alive = builder.graph.reached(root)
+    kept = np.flatnonzero(alive[: len(builder.parts)])
     new = np.full(alive.size, -1, dtype=np.int64)
     new[kept] = np.arange(kept.size)
-    structure = network.graph.structure(alive, new, kept.size)
+    structure = builder.graph.structure(alive, new, kept.size)
     leaves = np.empty((kept.size, numbers.size, n_classes))
     for at, part in enumerate(kept):
-        model = network.parts[part]
+        model = builder.parts[part]
         if id(model) in keys:
             leaves[at] = ask_by_number(server, keys[id(model)], numbers, "label")
         else:  # the label's indicator, which lives here
