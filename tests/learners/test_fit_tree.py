@@ -7,14 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from fedcircuits.learners.hclt.fit import (
-    FitOptions,
-    Sample,
-    fit_hclt,
-    fit_mixture,
-    split_rows,
-    with_more_held,
-)
+from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture, with_more_held
+from fedcircuits.learners.hclt.options import FitOptions
+from fedcircuits.learners.hclt.sample import Sample, split_rows
 from fedcircuits.learners.hclt.tree.latent_tree import log_likelihood
 
 CARDS = (2, 12, 3, 5)

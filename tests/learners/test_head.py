@@ -14,11 +14,11 @@ from contracts.density import DensityContract, worlds_of
 from fedcircuits import encoding
 from fedcircuits.circuits import Circuit
 from fedcircuits.errors import StorageError, StructureError
-from fedcircuits.learners.hclt.fit import Sample
 from fedcircuits.learners.hclt.head.choose_head import HeadTrial, choose_head, mean_auc
 from fedcircuits.learners.hclt.head.forest import Forest
 from fedcircuits.learners.hclt.head.grow import Trees, grow, interacting, joined, state_ranks
 from fedcircuits.learners.hclt.head.head import HeadedCircuit
+from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.prepare import column_codes
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedcircuits.learners.hclt.fit import FitOptions, Sample
+from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.rounds.in_rounds import (
     Task,
     _first_counts,
@@ -17,6 +17,7 @@ from fedcircuits.learners.hclt.rounds.in_rounds import (
     fit_in_rounds,
 )
 from fedcircuits.learners.hclt.rounds.tilt_in_rounds import lbfgs
+from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tree.chow_liu import chow_liu_tree, mutual_information
 
 FloatArray = NDArray[np.float64]

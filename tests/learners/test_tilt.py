@@ -16,7 +16,7 @@ from fedcircuits.learners.hclt.tilt.priors import (
     tilt_layout,
     updated_prior,
 )
-from fedcircuits.learners.hclt.tilt.renormalise import class_tree_of, renormalise
+from fedcircuits.learners.hclt.tilt.renormalise import renormalise
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser, untilted
 from fedcircuits.learners.hclt.tilt.tilt_fit import (
     TiltProblem,
@@ -26,6 +26,7 @@ from fedcircuits.learners.hclt.tilt.tilt_fit import (
     score,
     start_vector,
 )
+from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, TreePass, log_likelihood
 
 CARDS = (2, 3, 4, 3)

@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.forest import Forest
-from fedcircuits.learners.hclt.tilt.label_fit import FEW_VALIDATION_ROWS, fit_label
-from fedcircuits.learners.hclt.tilt.renormalise import ClassTree, class_tree_of, renormalise
+from fedcircuits.learners.hclt.label_fit import fit_label
+from fedcircuits.learners.hclt.options import FitOptions
+from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample, checked_sample, split_rows
+from fedcircuits.learners.hclt.tilt.renormalise import renormalise
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tree.chow_liu import chow_liu_tree, structure_rows
 from fedcircuits.learners.hclt.tree.class_em import fit_class_trees
+from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.em import (
     EmOptions,
     EmResult,
-    Smoothing,
     column_marginals,
     fit_em,
     initial_tree,
@@ -36,91 +38,9 @@ from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.sizes import Sizes, automatic_sizes
 
 Progress = Callable[[float, str], None]
-Aim = Literal["label", "density"]
 
-_MIN_ROWS_FOR_VALIDATION = 40
-_MAX_VALIDATION_ROWS = 20_000
 # Choices about the label see one cell a row, not D: they hold out more rows than the stop of EM.
 _LABEL_TIMES, _MAX_LABEL_VALIDATION_ROWS = 2.5, 30_000
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """Overrides of what is otherwise chosen automatically (None: automatic, see `sizes.py`).
-
-    Attributes:
-        n_states: H of a tree or K of a mixture.
-        n_iterations: Most full-batch EM steps.
-        smoothing: Pseudo-counts of EM.
-        max_em_rows: Rows EM looks at before the last steps.
-        validation_share: Share of the rows held out for the stop of EM, and two and a half times
-            as many for choices about the label (from 500 on); all return for the last steps.
-        class_transitions: Whether transitions may depend on the class; None tries it and keeps it
-            where validation improves.
-        head: Whether trees are mixed into p(y | x); None tries it and keeps it where validation
-            AUC gains enough (see `choose_head.py`).
-        aim: "label" fits classes to be told apart (the tilt), "density" to be described each
-            (`class_em.py`).
-        n_tilt_steps: L-BFGS steps of the first fit of the tilt.
-        n_prior_rounds: Rounds of the prior's update.
-        prior_scale: What the strengths of the tilt's prior are multiplied by in a last round.
-    """
-
-    n_states: int | None = None
-    n_iterations: int | None = None
-    smoothing: Smoothing | None = None
-    max_em_rows: int | None = None
-    validation_share: float = 0.1
-    class_transitions: bool | None = None
-    head: bool | None = False
-    aim: Aim = "label"
-    n_tilt_steps: int = 40
-    n_prior_rounds: int = 2
-    prior_scale: float = 1.0
-
-
-@dataclass(frozen=True)
-class FittedTree:
-    """A fitted model.
-
-    Attributes:
-        model: Plain normalised tables, one class without a label.
-        tree: The circuit m over x that the classes share.
-        tilted: The tilted parameters; none without a label.
-        forest: Trees of a head over the columns, where one was kept.
-        report: Times, sizes, curves and choices, ready for JSON.
-    """
-
-    model: ClassTree
-    tree: LatentTree
-    tilted: TiltedTree | None
-    forest: Forest | None
-    report: dict[str, object]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Coded rows with weights and, where given, labels."""
-
-    codes: IntegerArray
-    weights: FloatArray
-    labels: IntegerArray | None
-
-    def take(self, rows: npt.NDArray[np.int64]) -> Sample:
-        """Some of the rows."""
-        labels = None if self.labels is None else self.labels[rows]
-        return Sample(self.codes[rows], self.weights[rows], labels)
-
-    def joined(self, other: Sample) -> Sample:
-        """The rows of both."""
-        labels = None
-        if self.labels is not None and other.labels is not None:
-            labels = np.concatenate([self.labels, other.labels])
-        return Sample(
-            np.concatenate([self.codes, other.codes]),
-            np.concatenate([self.weights, other.weights]),
-            labels,
-        )
 
 
 def fit_hclt(
@@ -150,7 +70,7 @@ def fit_hclt(
         validation: Held-out (codes, labels) to use instead of a split; they are not trained on.
         progress: Called with (fraction done, text).
     """
-    sample = _checked_sample(codes, cards, labels, n_classes, weights)
+    sample = checked_sample(codes, cards, labels, n_classes, weights)
     return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, True)
 
 
@@ -168,60 +88,14 @@ def fit_mixture(
     progress: Progress | None = None,
 ) -> FittedTree:
     """Fit a mixture of factorised components (arguments of :func:`fit_hclt`)."""
-    sample = _checked_sample(codes, cards, labels, n_classes, weights)
+    sample = checked_sample(codes, cards, labels, n_classes, weights)
     return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, False)
-
-
-def _checked_sample(
-    codes: IntegerArray,
-    cards: tuple[int, ...],
-    labels: IntegerArray | None,
-    n_classes: int,
-    weights: FloatArray | None,
-) -> Sample:
-    """Check shapes and ranges, with the column in the message."""
-    if codes.ndim != 2 or codes.shape[1] != len(cards):
-        raise ValueError(f"expected codes (n, {len(cards)}), found shape {codes.shape}")
-    if len(codes) == 0 or len(cards) == 0:
-        raise ValueError(f"expected at least one row and one column, found shape {codes.shape}")
-    low, high = codes.min(axis=0), codes.max(axis=0)
-    bad = np.flatnonzero((low < -1) | (high >= np.asarray(cards)))
-    if len(bad):
-        j = int(bad[0])
-        raise ValueError(
-            f"column {j}: expected codes -1 .. {cards[j] - 1}, found {low[j]} .. {high[j]}"
-        )
-    row_weights = np.ones(len(codes)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if row_weights.shape != (len(codes),) or not (row_weights >= 0).all() or row_weights.sum() <= 0:
-        raise ValueError("expected one non-negative weight per row, not all zero")
-    if labels is not None and (
-        labels.shape != (len(codes),) or labels.min() < 0 or labels.max() >= n_classes
-    ):
-        raise ValueError(f"expected one label 0 .. {n_classes - 1} per row")
-    return Sample(codes, row_weights, labels)
-
-
-def split_rows(
-    sample: Sample, share: float, rng: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Training and validation rows; every class keeps its share, and at least one training row."""
-    n = len(sample.codes)
-    if n < _MIN_ROWS_FOR_VALIDATION or share <= 0:
-        return np.arange(n), np.zeros(0, dtype=np.int64)
-    share = min(share, _MAX_VALIDATION_ROWS / n)
-    labels = np.zeros(n, dtype=np.int64) if sample.labels is None else sample.labels
-    held = []
-    for label in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        held.append(rows[: int(share * len(rows))])
-    held_out = np.sort(np.concatenate(held))
-    return np.setdiff1d(np.arange(n), held_out), held_out
 
 
 def with_more_held(train: Sample, held: Sample, rng: np.random.Generator) -> tuple[Sample, Sample]:
     """Training and validation rows of the label's choices: some of the former follow the latter.
 
-    Few validation rows stay as they are; :mod:`.tilt_rounds` cross-validates there.
+    Few validation rows stay as they are; `label_fit.py` cross-validates there.
     """
     n, n_held = len(train.codes) + len(held.codes), len(held.codes)
     wanted = min(_LABEL_TIMES * n_held, _MAX_LABEL_VALIDATION_ROWS, n / 2)

@@ -14,13 +14,16 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import LearningError
-from fedcircuits.learners.hclt.fit import Aim, FitOptions, FittedTree, Sample, fit_hclt, fit_mixture
+from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture
+from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.forest import Forest
 from fedcircuits.learners.hclt.head.head import HeadedCircuit
+from fedcircuits.learners.hclt.options import Aim, FitOptions
 from fedcircuits.learners.hclt.report import choices, sizes
 from fedcircuits.learners.hclt.rounds.branch import fit_branch
 from fedcircuits.learners.hclt.rounds.in_rounds import Sums, Task, fit_in_rounds
-from fedcircuits.learners.hclt.tilt.renormalise import ClassTree, class_tree_of
+from fedcircuits.learners.hclt.sample import Sample
+from fedcircuits.learners.hclt.tree.class_tree import ClassTree, class_tree_of
 from fedcircuits.learners.hclt.tree.em import Smoothing
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
 from fedcircuits.learners.prepare import Coded, Missing, in_canonical_order, prepare

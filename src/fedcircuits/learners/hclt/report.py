@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedcircuits.learners.hclt.fit import FittedTree
+from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.choose_head import HeadTrial
 
 
@@ -39,12 +39,12 @@ def choices(found: FittedTree, names: list[str]) -> dict[str, Any]:
         answer[f"validation log-likelihood with {n_states} states"] = float(log_likelihood)
     transitions = report.get("class_transitions")
     if transitions is not None:
-        kept, rounds = transitions["kept_rounds"], transitions["rounds"]
-        best = min(kept or len(rounds) - 1, len(rounds) - 1)
+        kept, sweeps = transitions["kept_sweeps"], transitions["sweeps"]
+        best = min(kept or len(sweeps) - 1, len(sweeps) - 1)
         answer["class transitions kept"] = kept > 0
         for key, name, sign in (("auc", "AUC", 1.0), ("cross_entropy", "log-loss", -1.0)):
-            if rounds[0][key] is not None:
-                gain = sign * (rounds[best][key] - rounds[0][key])
+            if sweeps[0][key] is not None:
+                gain = sign * (sweeps[best][key] - sweeps[0][key])
                 answer[f"class transitions, gain in validation {name}"] = float(gain)
     trial = report.get("head")
     if isinstance(trial, HeadTrial):

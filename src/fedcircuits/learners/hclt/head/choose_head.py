@@ -10,7 +10,6 @@ together with class-dependent transitions, more than .002 over the additive mode
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +18,11 @@ from scipy import stats
 from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.head.forest import Forest
 from fedcircuits.learners.hclt.head.grow import Trees, grow, interacting, joined, state_ranks
-
-if TYPE_CHECKING:
-    from fedcircuits.learners.hclt.fit import Sample
-
+from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample
 
 # What validation AUC must gain over the additive model, and by the head or a larger head alone.
 LEAST_AUC_GAIN, LEAST_OWN_GAIN = 0.002, 0.001
 SMALL, MIDDLE, LARGE = Trees(16, 128), Trees(30, 200), Trees(50, 400, fine=True)
-_FEW_VALIDATION_ROWS = 500
 _MAX_GROUPS = 3  # of interacting columns
 _LEAST_SCORE = 5.0
 _FORCED_SHARE = 0.5
@@ -202,7 +197,7 @@ def choose_head(
         forced: whether the best head is wanted even if it gains nothing.
         rng: source of every random choice.
     """
-    needed = 2.0 if len(held.codes) < _FEW_VALIDATION_ROWS else 1.0
+    needed = 2.0 if len(held.codes) < FEW_VALIDATION_ROWS else 1.0
 
     def contest(size: Trees) -> _Contest:
         found = _Contest(proba, train, held, cards, ordered, rng)

@@ -23,9 +23,11 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntegerArray
-from fedcircuits.learners.hclt.fit import FitOptions, FittedTree, Sample
+from fedcircuits.learners.hclt.fitted import FittedTree
+from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.rounds.tilt_in_rounds import ClassCounts, fit_tilt_in_rounds
-from fedcircuits.learners.hclt.tilt.renormalise import class_tree_of, renormalise
+from fedcircuits.learners.hclt.sample import Sample
+from fedcircuits.learners.hclt.tilt.renormalise import renormalise
 from fedcircuits.learners.hclt.tree.chow_liu import (
     RootedTree,
     information_of_counts,
@@ -33,6 +35,7 @@ from fedcircuits.learners.hclt.tree.chow_liu import (
     one_hot,
     root_tree,
 )
+from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.em import Smoothing, initial_tree, maximise
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree, expected_counts
 from fedcircuits.learners.hclt.tree.latent_tree import log_likelihood as tree_log_likelihood

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedcircuits.arrays import BoolArray, FloatArray
-from fedcircuits.learners.hclt.fit import FitOptions, Sample
+from fedcircuits.learners.hclt.options import FitOptions
+from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tilt.priors import (
     TiltLayout,
     TiltPrior,
@@ -82,7 +83,7 @@ def fit_tilt_in_rounds(
     problem = _SharedProblem(base, rows, classes, layout, prior)
     vector = start_vector(problem.frame, START_TAU)
     vector = yield from problem.minimise(vector, options.n_tilt_steps)
-    for _round in range(options.n_prior_rounds):
+    for _round in range(options.n_prior_updates):
         tables, model = problem.frame.unpack(vector), problem.frame.model_at(vector)
         summed = yield {"curvature": curvature(model, rows)}
         fresh = updated_prior(tables[1], tables[2], summed["curvature"], prior, layout)

@@ -12,12 +12,12 @@ Every row belongs to one class, so a step costs as much as one of a single tree.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.learners.hclt.tilt.renormalise import ClassTree
+from fedcircuits.learners.hclt.sample import Sample
+from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.hclt.tree.em import Smoothing, column_marginals
 from fedcircuits.learners.hclt.tree.latent_tree import (
     Counts,
@@ -27,10 +27,6 @@ from fedcircuits.learners.hclt.tree.latent_tree import (
     row_blocks,
 )
 from fedcircuits.learners.hclt.tree.patterns import Patterns
-
-if TYPE_CHECKING:
-    from fedcircuits.learners.hclt.fit import Sample
-
 
 # Pseudo-rows of every row of a class's transitions, spread as in all classes together.
 STRENGTH = 2.0

@@ -11,7 +11,7 @@ import numpy as np
 from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits import FAMILIES, Assembler, Circuit
 from fedcircuits.density.fit_report import FitReport
-from fedcircuits.learners.hclt.tilt.renormalise import ClassTree
+from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.prepare import table_family
 from fedcircuits.schema import Schema
 

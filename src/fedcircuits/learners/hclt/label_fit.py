@@ -1,10 +1,9 @@
-"""Fitting the label: rounds of tilt and prior, choices on validation, last steps on all rows."""
+"""Fit p(label | rest): tilt and prior in turn, choices on validation rows, last steps on all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,8 @@ from fedcircuits.learners.hclt.head.choose_head import (
     forced_plan,
     mean_auc,
 )
+from fedcircuits.learners.hclt.options import FitOptions
+from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample
 from fedcircuits.learners.hclt.tilt.class_transitions import (
     AdamOptions,
     adam_epochs,
@@ -46,18 +47,13 @@ from fedcircuits.learners.hclt.tilt.tilt_fit import (
 from fedcircuits.learners.hclt.tree.em import column_marginals
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 
-if TYPE_CHECKING:
-    from fedcircuits.learners.hclt.fit import FitOptions, Sample
-
 Tables = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
-# Rows the prior rounds look at; the last fit sees all.
-_MAX_ROUND_ROWS = 150_000
+# Rows that trials of the prior look at; the last fit sees all.
+_MAX_TRIAL_ROWS = 150_000
 _START_TAU = 0.25
-# Fewer validation rows than this say little about a prior: cross-validate instead.
-FEW_VALIDATION_ROWS = 500
 _N_FOLDS = 4
-_CLASS_ROUNDS = 4
+_CLASS_SWEEPS = 4
 # What class transitions must take off the objective to be worth their parameters, nats a row.
 _LEAST_GAIN = 5e-4
 # Rows heads are tried on; the one that is kept sees all.
@@ -66,7 +62,7 @@ _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
 def fit_label(
-    round_tree: LatentTree,
+    trial_tree: LatentTree,
     final_tree: LatentTree,
     train: Sample,
     held: Sample,
@@ -81,30 +77,30 @@ def fit_label(
     """Fit the tilt; the plan of a head where one is kept.
 
     Args:
-        round_tree: The tree trained without the validation rows; priors are chosen on it.
+        trial_tree: The tree trained without the validation rows; priors are chosen on it.
         final_tree: The tree after the last EM steps, which the result uses.
         train: Training rows.
         held: Validation rows, possibly none.
-        n_unseen: How many of them, the first ones, `round_tree` has not seen.
+        n_unseen: How many of them, the first ones, `trial_tree` has not seen.
         everything: All rows.
         ordered: (D,) ordered columns.
         n_classes: Number of classes.
-        options: Steps and rounds.
+        options: Numbers of steps and of updates of the prior.
         rng: Source of the subsample of rows.
         tell: Progress.
     """
-    if len(train.codes) > _MAX_ROUND_ROWS:
-        train = train.take(rng.choice(len(train.codes), size=_MAX_ROUND_ROWS, replace=False))
-    cards = round_tree.cards
+    if len(train.codes) > _MAX_TRIAL_ROWS:
+        train = train.take(rng.choice(len(train.codes), size=_MAX_TRIAL_ROWS, replace=False))
+    cards = trial_tree.cards
     layout = tilt_layout(cards, ordered, column_marginals(train.codes, cards, train.weights))
-    base = untilted(round_tree, n_classes)
+    base = untilted(trial_tree, n_classes)
     folds = make_folds(base, train, held, rng)
-    prior, tables, rounds = choose_prior(base, folds, layout, options, tell)
-    report: dict[str, object] = {"prior_rounds": rounds}
+    prior, tables, updates = choose_prior(base, folds, layout, options, tell)
+    report: dict[str, object] = {"prior_updates": updates}
 
-    n_rounds = 0
+    n_sweeps = 0
     plan = forced_plan() if options.head else None
-    has_transitions = len(round_tree.parent) > 1 and options.class_transitions is not False
+    has_transitions = len(trial_tree.parent) > 1 and options.class_transitions is not False
     if folds[-1].checked is not None and (has_transitions or options.head is not False):
         # Cross-validated folds end with a fit that has seen the held rows: start without them.
         main = folds[0] if len(folds) == 1 else make_folds(base, train, held.take(_NO_ROWS), rng)[0]
@@ -112,12 +108,12 @@ def fit_label(
         assert main.tables is not None
         if has_transitions:
             tell(0.8, "class transitions")
-            best, n_rounds, tried = try_class_transitions(
-                plain, train, held, layout, prior, main.tables, _CLASS_ROUNDS, n_unseen, rng
+            best, n_sweeps, tried = try_class_transitions(
+                plain, train, held, layout, prior, main.tables, _CLASS_SWEEPS, n_unseen, rng
             )
             if options.class_transitions:
-                n_rounds = max(n_rounds, 1)
-            report["class_transitions"] = {"kept_rounds": n_rounds, "rounds": tried}
+                n_sweeps = max(n_sweeps, 1)
+            report["class_transitions"] = {"kept_sweeps": n_sweeps, "sweeps": tried}
         if options.head is not False:
             tell(0.85, "a head of trees")
             trial = _try_head(plain, best, train, held, ordered, options.head is True, rng)
@@ -130,9 +126,9 @@ def fit_label(
     problem = TiltProblem(base, rows, layout, prior)
     vector, report["tilt"] = fit_tilt(problem, problem.pack(*tables), options.n_tilt_steps)
     model = problem.model_at(vector)
-    if n_rounds > 0:
+    if n_sweeps > 0:
         fitted = problem.unpack(vector)
-        *_, model = class_rounds(model, everything, layout, prior, fitted, n_rounds, rng)
+        *_, model = class_sweeps(model, everything, layout, prior, fitted, n_sweeps, rng)
     return model, plan, report
 
 
@@ -165,7 +161,7 @@ def _posterior(model: TiltedTree, sample: Sample) -> FloatArray:
 
 @dataclass
 class _Fold:
-    """One fit that runs along with the rounds: rows to fit, rows to check, its latest tables."""
+    """One fit beside the updates of the prior: rows to fit, rows to check, its latest tables."""
 
     rows: Rows
     checked: Rows | None
@@ -206,24 +202,24 @@ def choose_prior(
     options: FitOptions,
     tell: Callable[[float, str], None],
 ) -> tuple[TiltPrior, Tables, list[dict[str, float | str]]]:
-    """Rounds of fitting the tilt and updating its prior.
+    """Fit the tilt and update its prior, several times.
 
-    First the strengths of the fine tables move, then those of the coarse ones too. The last round
+    First the strengths of the fine tables move, then those of the coarse ones too. The last prior
     is kept unless an earlier one is better on held-out rows by more than one paired standard error:
     with few rows the update can switch columns off that matter. Where a weaker prior is asked for,
-    it has one more round at the end and stays by the same rule.
+    it is tried once more at the end and stays by the same rule.
 
     Returns:
-        The prior, the fitted tables (c, fine, coarse, root logits) and a report per round.
+        The prior, the fitted tables (c, fine, coarse, root logits) and a report per update.
     """
     prior = constant_prior(base.trees[0].n_columns)
-    kinds = ["start"] + ["fine"] * options.n_prior_rounds + ["both"] * options.n_prior_rounds
+    kinds = ["start"] + ["fine"] * options.n_prior_updates + ["both"] * options.n_prior_updates
     if options.prior_scale != 1.0:
         kinds.append("scaled")
     tried: list[tuple[TiltPrior, Tables, FloatArray]] = []
     report: list[dict[str, float | str]] = []
     for number, kind in enumerate(kinds):
-        tell(0.6 + 0.2 * number / len(kinds), f"tilt, prior round {number + 1}")
+        tell(0.6 + 0.2 * number / len(kinds), f"tilt, prior {number + 1}")
         losses, entropy, nll, weight = [], 0.0, 0.0, 0.0
         for fold in folds:
             model = _fit_fold(base, fold, layout, prior, options.n_tilt_steps)
@@ -250,7 +246,7 @@ def choose_prior(
             prior = TiltPrior(fresh.fine, moved)
     last = tried[-1][2]
     # With nothing to check on, the update of the fine tables alone is the careful choice.
-    kept = len(tried) - 1 if len(last) else options.n_prior_rounds
+    kept = len(tried) - 1 if len(last) else options.n_prior_updates
     if len(last):
         best = int(np.argmin([losses.mean() for _, _, losses in tried]))
         gain = last - tried[best][2]
@@ -263,7 +259,7 @@ def choose_prior(
 def _fit_fold(
     base: TiltedTree, fold: _Fold, layout: TiltLayout, prior: TiltPrior, n_steps: int
 ) -> TiltedTree:
-    """Fit one fold's tilt under a prior, from its latest tables; later rounds move little."""
+    """Fit one fold's tilt under a prior, from its latest tables; later ones move little."""
     problem = TiltProblem(base, fold.rows, layout, prior)
     if fold.tables is None:
         vector, _ = fit_tilt(problem, start_vector(problem, _START_TAU), n_steps)
@@ -280,37 +276,37 @@ def try_class_transitions(
     layout: TiltLayout,
     prior: TiltPrior,
     tables: Tables,
-    n_rounds: int,
+    n_sweeps: int,
     n_unseen: int,
     rng: np.random.Generator,
 ) -> tuple[TiltedTree, int, list[dict[str, float | None]]]:
-    """Rounds of Adam on class-dependent transitions and L-BFGS on the tilt.
+    """Sweeps of Adam on class-dependent transitions and L-BFGS on the tilt.
 
     The first `n_unseen` of the held rows are those that the model's tree has not seen.
-    A round counts only if the objective on the held rows falls by more than one standard error
+    A sweep counts only if the objective on the held rows falls by more than one standard error
     (two where those rows are few) and by 5e-4 nats a row. AUC does not decide: its error on some
     thousand rows is as large as the gain that is looked for. The likelihood's part is judged on
     rows that the given model's tree has not seen, the label's on all.
 
     Returns:
-        The model of the best round on the held rows, its round (0: the one given) and a report.
+        The model of the best sweep on the held rows, its number (0: the one given) and a report.
     """
     assert held.labels is not None
     before = score(model, prepare_rows(model, held.codes, held.labels, held.weights))
     report = [before.summary()]
-    best, best_round, highest, latest = model, 0, 0.0, -np.inf
+    best, best_sweep, highest, latest = model, 0, 0.0, -np.inf
     needed = 2.0 if len(held.codes) < FEW_VALIDATION_ROWS else 1.0
-    states = class_rounds(model, train, layout, prior, tables, n_rounds, rng)
+    states = class_sweeps(model, train, layout, prior, tables, n_sweeps, rng)
     for number, current in enumerate(states, start=1):
         after = score(current, prepare_rows(current, held.codes, held.labels, held.weights))
         report.append(after.summary())
         gain, error = _objective_gain(before, after, n_unseen)
         if gain > max(needed * error, _LEAST_GAIN, highest):
-            best, best_round, highest = current, number, gain
+            best, best_sweep, highest = current, number, gain
         if gain <= latest:
             break
         latest = gain
-    return best, best_round, report
+    return best, best_sweep, report
 
 
 def _objective_gain(before: Scores, after: Scores, n_unseen: int) -> tuple[float, float]:
@@ -321,21 +317,21 @@ def _objective_gain(before: Scores, after: Scores, n_unseen: int) -> tuple[float
     return float(label.mean() + density.mean()), float(error)
 
 
-def class_rounds(
+def class_sweeps(
     model: TiltedTree,
     train: Sample,
     layout: TiltLayout,
     prior: TiltPrior,
     tables: Tables,
-    n_rounds: int,
+    n_sweeps: int,
     rng: np.random.Generator,
 ) -> Iterator[TiltedTree]:
-    """The model after every round of Adam epochs on all tables and L-BFGS on the tilt."""
+    """The model after every sweep of Adam epochs on all tables and L-BFGS on the tilt."""
     assert train.labels is not None
     adam = AdamOptions(batch_size=512 if len(train.codes) >= 2000 else 64)
     current = with_class_trees(model)
     batches = make_batches(current, train.codes, train.labels, train.weights, adam.batch_size, rng)
-    for _ in range(n_rounds):
+    for _ in range(n_sweeps):
         current = adam_epochs(current, batches, adam, rng)
         rows = prepare_rows(current, train.codes, train.labels, train.weights)
         problem = TiltProblem(current, rows, layout, prior)

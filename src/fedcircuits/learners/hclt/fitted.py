@@ -1,0 +1,29 @@
+"""What a fit of the table learners returns (`FittedTree`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedcircuits.learners.hclt.head.forest import Forest
+from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
+from fedcircuits.learners.hclt.tree.class_tree import ClassTree
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+
+
+@dataclass(frozen=True)
+class FittedTree:
+    """A fitted model.
+
+    Attributes:
+        model: Plain normalised tables, one class without a label.
+        tree: The circuit m over x that the classes share.
+        tilted: The tilted parameters; none without a label.
+        forest: Trees of a head over the columns, where one was kept.
+        report: Times, sizes, curves and choices, ready for JSON.
+    """
+
+    model: ClassTree
+    tree: LatentTree
+    tilted: TiltedTree | None
+    forest: Forest | None
+    report: dict[str, object]

@@ -1,0 +1,45 @@
+"""Settings of a fit of the table learners (`FitOptions`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedcircuits.learners.hclt.tree.em import Smoothing
+
+Aim = Literal["label", "density"]
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Overrides of what is otherwise chosen automatically (None: automatic, see `sizes.py`).
+
+    Attributes:
+        n_states: H of a tree or K of a mixture.
+        n_iterations: Most full-batch EM steps.
+        smoothing: Pseudo-counts of EM.
+        max_em_rows: Rows EM looks at before the last steps.
+        validation_share: Share of the rows held out for the stop of EM, and two and a half times
+            as many for choices about the label (from 500 on); all return for the last steps.
+        class_transitions: Whether transitions may depend on the class; None tries it and keeps it
+            where validation improves.
+        head: Whether trees are mixed into p(y | x); None tries it and keeps it where validation
+            AUC gains enough (see `choose_head.py`).
+        aim: "label" fits classes to be told apart (the tilt), "density" to be described each
+            (`class_em.py`).
+        n_tilt_steps: L-BFGS steps of the first fit of the tilt.
+        n_prior_updates: Updates of the prior of fine tables, then as many of both.
+        prior_scale: What the strengths of the tilt's prior are multiplied by in a last update.
+    """
+
+    n_states: int | None = None
+    n_iterations: int | None = None
+    smoothing: Smoothing | None = None
+    max_em_rows: int | None = None
+    validation_share: float = 0.1
+    class_transitions: bool | None = None
+    head: bool | None = False
+    aim: Aim = "label"
+    n_tilt_steps: int = 40
+    n_prior_updates: int = 2
+    prior_scale: float = 1.0
