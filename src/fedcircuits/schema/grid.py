@@ -6,17 +6,23 @@ distribution over the states is a density on the original scale,
 
     p(x) = P(state of x) * within(x),
 
-where `within` is 1 at an atom, uniform in a bin and a Lomax (Pareto II) density in an open tail.
-The base measure is counting measure on the atoms plus length elsewhere; on an integer grid it is
-counting measure on the integers throughout.
+where `within` is 1 at an atom, a truncated exponential in a bin (uniform where its tilt is 0) and a
+Lomax (Pareto II) density in an open tail. The base measure is counting measure on the atoms plus
+length elsewhere; on an integer grid it is counting measure on the integers throughout.
+
+The shape within a state belongs to the grid: it is the same under all latent states, so that it
+cancels out of every conditional probability that does not depend on a part of a state.
 
 Open tails are heavy on purpose: a value far outside the training range has a small positive
-density, not a cliff. Their shape is 4, so that moments up to the third are finite.
+density, not a cliff. Moments from the order of a tail's shape on are infinite.
+
+`mass_between`, `moments_between`, `variances_between`, `sample_between` and `modes_between` answer
+for the part of every state in a half-open interval [low, high). A closed upper end is written
+`np.nextafter(high, np.inf)`, an open lower end `np.nextafter(low, np.inf)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -24,10 +30,13 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import SchemaError
-from fedcircuits.schema import states
-from fedcircuits.schema.states import TAIL_SHAPE
+from fedcircuits.schema.inside import Pieces, pieces_of
+from fedcircuits.schema.shapes import MAX_TILT, places_in
+from fedcircuits.schema.tails import Tail
+
+TAIL_SHAPE = 4.0  # of a tail nothing else is known of
 
 # "Observed to be missing" is encoded as an atom at plus infinity: no real value is ever there,
 # because infinite input is refused.
@@ -44,6 +53,9 @@ class Grid:
         tails: scale of the left and of the right tail; 0 closes that side.
         integer: whether the variable lives on the integers.
         missing: whether there is a last state for "observed to be missing".
+        tilts: (m - 1,) tilt of the density in each bin, towards its upper end where positive (see
+            `fedcircuits.schema.shapes`); None for 0 throughout.
+        shapes: shape of the left and of the right tail.
     """
 
     atoms: FloatArray
@@ -51,6 +63,8 @@ class Grid:
     tails: tuple[float, float] = (1.0, 1.0)
     integer: bool = False
     missing: bool = False
+    tilts: FloatArray | None = None
+    shapes: tuple[float, float] = (TAIL_SHAPE, TAIL_SHAPE)
 
     def __post_init__(self) -> None:
         atoms = np.array(self.atoms, dtype=float, order="C").reshape(-1)
@@ -70,13 +84,25 @@ class Grid:
             faults.append("an integer grid has integer atoms and edges")
         if self.integer and edges.size == 1 and not np.array_equal(atoms, edges):
             faults.append("a lone edge of an integer grid must be an atom, no tail owns it")
+        tilts = np.zeros(max(edges.size - 1, 0)) if self.tilts is None else self.tilts
+        tilts = np.array(tilts, dtype=float, order="C").reshape(-1)
+        if tilts.size != max(edges.size - 1, 0) or not (np.abs(tilts) <= MAX_TILT).all():
+            faults.append(
+                f"tilts are one number a bin between {-MAX_TILT:g} and {MAX_TILT:g}, found "
+                f"{tilts.size} for {max(edges.size - 1, 0)} bin(s)"
+            )
+        if len(self.shapes) != 2 or not all(1 < s < inf for s in self.shapes):
+            faults.append(f"tail shapes must be two finite numbers > 1, found {self.shapes}")
         if faults:
             raise SchemaError("not a grid: " + "; ".join(faults))
-        for array in (atoms, edges):
+        for array in (atoms, edges, tilts):
             array.setflags(write=False)
         object.__setattr__(self, "atoms", atoms)
         object.__setattr__(self, "edges", edges)
-        object.__setattr__(self, "tails", (float(self.tails[0]), float(self.tails[1])))
+        object.__setattr__(self, "tilts", tilts)
+        for name in ("tails", "shapes"):
+            low, high = getattr(self, name)
+            object.__setattr__(self, name, (float(low), float(high)))
         if self.n_states == 0:
             raise SchemaError("not a grid: no state is left (no atom, no bin, both tails closed)")
 
@@ -86,12 +112,19 @@ class Grid:
         return (
             np.array_equal(self.atoms, other.atoms)
             and np.array_equal(self.edges, other.edges)
-            and (self.tails, self.integer, self.missing)
-            == (other.tails, other.integer, other.missing)
+            and np.array_equal(self._tilts, other._tilts)
+            and (self.tails, self.shapes, self.integer, self.missing)
+            == (other.tails, other.shapes, other.integer, other.missing)
         )
 
     def __hash__(self) -> int:
         return hash((self.atoms.tobytes(), self.edges.tobytes(), self.tails, self.integer))
+
+    @property
+    def _tilts(self) -> FloatArray:
+        """(m - 1,) the tilts, which are always given once a grid is made."""
+        assert self.tilts is not None
+        return self.tilts
 
     # --- the states -------------------------------------------------------------------------
 
@@ -172,145 +205,173 @@ class Grid:
         at_missing = x == MISSING_CODE
         return np.where(at_missing, self.n_states - 1 if self.missing else -1, state)
 
+    # --- the density within a state -------------------------------------------------------------
+
     @cached_property
-    def _log_uniform(self) -> FloatArray:
-        """(n_states + 1,) log-density within each state, 0 for tails; last, for no state, -inf."""
-        _, of_interval = self._numbering
-        volume = self._intervals[2]
+    def _pieces(self) -> Pieces:
+        """The filled bins, as pieces."""
+        filled = self._numbering[1][1:-1] >= 0  # (m - 1,)
+        high = self.edges[1:].copy()
+        if self.integer and high.size:
+            high[-1] += 1  # the last bin owns its upper edge
+        return pieces_of(
+            self.edges[:-1][filled], high[filled], self._tilts[filled], self.atoms, self.integer
+        )
+
+    @cached_property
+    def _bin_states(self) -> IntArray:
+        """(b,) states of the filled bins."""
+        inner = self._numbering[1][1:-1]
+        return inner[inner >= 0]
+
+    @cached_property
+    def _log_at_start(self) -> FloatArray:
+        """(n_states + 1,) log-density where a bin begins, 0 for others; last, for no state, -inf.
+
+        On the integers, the log-mass of the cell that begins there.
+        """
         answer = np.zeros(self.n_states + 1)
-        bins = (of_interval >= 0) & np.isfinite(volume)
-        answer[of_interval[bins]] = -np.log(volume[bins])
+        if self._pieces.n_bins:
+            volume = self._intervals[2][1:-1]
+            answer[self._bin_states] = self._pieces.log_at_start(volume[volume > 0])
         answer[-1] = -inf
         return answer
+
+    @cached_property
+    def _ramp(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(n_states + 1,) tilt, lower and upper end of the bin of every state; tilt 0 if none."""
+        answer = np.zeros((3, self.n_states + 1))
+        answer[2] = 1.0
+        if self._pieces.n_bins:
+            answer[:, self._bin_states] = self._pieces.ramps
+        return answer[0], answer[1], answer[2]
 
     def locate(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
         """State (n,) of each value, -1 for none, and its log-density (n,) given the state."""
         state = self.encode(x)
-        log_within = self._log_uniform[state]  # state -1 is the last entry
-        of_interval = self._numbering[1]
-        for side, interval, edge in ((0, 0, self.edges[0]), (1, -1, self.edges[-1])):
-            if self.tails[side] == 0:
-                continue
-            rows = np.flatnonzero(state == of_interval[interval])
+        log_within = self._log_at_start[state]  # state -1 is the last entry
+        if self._tilts.any():
+            tilt, low, high = (part[state] for part in self._ramp)
+            rows = np.flatnonzero(tilt)
+            log_within[rows] += tilt[rows] * places_in(x[rows], low[rows], high[rows])
+        for number, tail in self._tails:
+            rows = np.flatnonzero(state == number)
             if rows.size:
-                log_within[rows] = states.log_tail(
-                    np.abs(x[rows] - edge), self.tails[side], self.integer
-                )
+                log_within[rows] = tail.log_density(x[rows])
         return state, log_within
 
     def log_within(self, x: FloatArray) -> FloatArray:
         """Log-density of each value given its state: (n,) -> (n,); -inf where there is no state."""
         return self.locate(x)[1]
 
-    # --- what a leaf over the states needs to know of them ---------------------------------------
+    @cached_property
+    def _tails(self) -> list[tuple[int, Tail]]:
+        """State and density of every open tail."""
+        states, scales, shapes = self._numbering[1], self.tails, self.shapes
+        ends = ((0, -1.0), (-1, 1.0))  # place and direction of the left and of the right tail
+        return [
+            (
+                int(states[at]),
+                Tail(float(self.edges[at]), sign, scales[at], shapes[at], self.integer),
+            )
+            for at, sign in ends
+            if scales[at] > 0
+        ]
+
+    # --- parts of states: everything about the values in [low, high) ------------------------------
+
+    def mass_between(self, low: Any = -inf, high: Any = inf) -> FloatArray:
+        """(..., n_states) P(low <= x < high | state) for ends (...,); 0 for the missing state."""
+        low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
+        answer = np.zeros((*low.shape, self.n_states))
+        ends = low[..., None], high[..., None]
+        answer[..., self._numbering[0]] = (ends[0] <= self.atoms) & (self.atoms < ends[1])
+        if self._pieces.n_bins:
+            answer[..., self._bin_states] = self._pieces.masses(low, high)
+        for state, tail in self._tails:
+            answer[..., state] = tail.masses(low, high)
+        return answer
+
+    def moments_between(self, low: Any, high: Any, order: int) -> FloatArray:
+        """(..., n_states) E[x**order | state, low <= x < high]; 0 where that has no mass."""
+        low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
+        answer = np.zeros((*low.shape, self.n_states))
+        with np.errstate(over="ignore"):
+            answer[..., self._numbering[0]] = self.atoms**order
+        if self._pieces.n_bins:
+            answer[..., self._bin_states] = self._pieces.moments(low, high, order)
+        for state, tail in self._tails:
+            for at in np.ndindex(low.shape):
+                answer[(*at, state)] = tail.moment(float(low[at]), float(high[at]), order)
+        return np.where(self.mass_between(low, high) > 0, answer, 0.0)
+
+    def variances_between(self, low: Any, high: Any) -> FloatArray:
+        """(..., n_states) Var[x | state, low <= x < high], without cancellation."""
+        low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
+        answer = np.zeros((*low.shape, self.n_states))
+        if self._pieces.n_bins:
+            answer[..., self._bin_states] = self._pieces.variances(low, high)
+        for state, tail in self._tails:
+            for at in np.ndindex(low.shape):
+                answer[(*at, state)] = tail.variance(float(low[at]), float(high[at]))
+        return answer
+
+    def sample_between(
+        self, states: IntArray, low: Any, high: Any, rng: np.random.Generator
+    ) -> FloatArray:
+        """(n,) one value from the part in [low, high) of each state (n,); low, high () or (n,).
+
+        A state without mass in its interval gives the value nearest to it.
+        """
+        u = rng.random(states.size)
+        low, high = (np.broadcast_to(np.asarray(end, float), states.shape) for end in (low, high))
+        at_atom = np.full(self.n_states, MISSING_CODE)
+        at_atom[self._numbering[0]] = self.atoms
+        answer = at_atom[states]
+        rows = np.flatnonzero(np.isin(states, self._bin_states))
+        if rows.size:
+            bins = np.searchsorted(self._bin_states, states[rows])
+            answer[rows] = self._pieces.draw(bins, u[rows], low[rows], high[rows])
+        for state, tail in self._tails:
+            rows = np.flatnonzero(states == state)
+            answer[rows] = tail.draw(u[rows], low[rows], high[rows])
+        return answer
+
+    def modes_between(self, low: float = -inf, high: float = inf) -> tuple[FloatArray, FloatArray]:
+        """(n_states,) a value of highest density in the part of each state in [low, high).
+
+        Returns:
+            The values, and their log-density given the state: -inf where the part holds no value
+            that a float can be (two atoms may be neighbouring floats).
+        """
+        value = np.full(self.n_states, MISSING_CODE)
+        value[self._numbering[0]] = self.atoms
+        for number, state in enumerate(self._bin_states):
+            value[state] = self._pieces.mode(number, low, high, self.atoms)
+        for state, tail in self._tails:
+            value[state] = tail.mode(low, high)
+        found, log_density = self.locate(value)
+        inside = (low <= value) & (value < high)
+        inside |= (value == MISSING_CODE) & (high == inf) & (low == -inf)
+        return value, np.where(inside & (found == np.arange(self.n_states)), log_density, -inf)
+
+    # --- what a leaf over the states needs: the same for whole states --------------------------
 
     def sample_within(self, states: IntArray, rng: np.random.Generator) -> FloatArray:
         """One value from each state: (n,) -> (n,)."""
-        of_atom, of_interval = self._numbering
-        u = rng.random(states.size)
-        answer = np.full(states.size, MISSING_CODE)
-        for state, atom in zip(of_atom, self.atoms, strict=True):
-            answer[states == state] = atom
-        lower, upper, _ = self._intervals
-        for index in np.flatnonzero(of_interval >= 0):
-            rows = np.flatnonzero(states == of_interval[index])
-            if rows.size == 0:
-                continue
-            if index in (0, lower.size - 1):
-                scale = self.tails[0] if index == 0 else self.tails[1]
-                distance = scale * np.expm1(-np.log1p(-u[rows]) / TAIL_SHAPE)
-                if self.integer:
-                    distance = np.floor(distance) + 1
-                answer[rows] = upper[0] - distance if index == 0 else lower[-1] + distance
-            elif self.integer:
-                answer[rows] = self._free_integer(index, u[rows])
-            else:
-                answer[rows] = lower[index] + u[rows] * (upper[index] - lower[index])
-        return answer
-
-    def _free_integer(self, index: Any, u: FloatArray) -> FloatArray:
-        """The integers of a bin that are not atoms, at shares u in [0, 1) of their number."""
-        lower, upper, volume = self._intervals
-        rank = np.minimum(np.floor(u * volume[index]), volume[index] - 1)
-        atoms = self.atoms[(self.atoms >= lower[index]) & (self.atoms <= upper[index])]
-        # The atom in place i has atoms[i] - lower - i free integers before it; nothing is listed,
-        # because a bin of counts may be as wide as the counts are large.
-        before = atoms - lower[index] - np.arange(atoms.size)
-        return np.asarray(lower[index] + rank + np.searchsorted(before, rank, side="right"))
+        return self.sample_between(states, -inf, inf, rng)
 
     def moments(self, order: int) -> FloatArray:
         """(n_states,) E[x**order | state]; 0 for the missing state, which has no value."""
-        of_atom, of_interval = self._numbering
-        answer = np.zeros(self.n_states)
-        with np.errstate(over="ignore"):
-            answer[of_atom] = self.atoms**order
-        answer[of_interval[1:-1][self._filled_bins]] = (
-            [states.integers_moment(*bin_, order) for bin_ in self._free_integers()]
-            if self.integer
-            else states.uniform_moment(*self._bins, order)
-        )
-        for side, edge, sign in ((0, self.edges[0], -1.0), (-1, self.edges[-1], 1.0)):
-            if of_interval[side] >= 0:
-                scale = self.tails[side]
-                value = states.tail_moment(float(edge), sign, scale, self.integer, order)
-                answer[of_interval[side]] = value
-        return answer
+        return self.moments_between(-inf, inf, order)
 
     def variances(self) -> FloatArray:
         """(n_states,) Var[x | state], without cancellation; 0 for an atom and for missing."""
-        _, of_interval = self._numbering
-        answer = np.zeros(self.n_states)
-        answer[of_interval[1:-1][self._filled_bins]] = (
-            [states.integers_variance(*bin_) for bin_ in self._free_integers()]
-            if self.integer
-            else states.uniform_variance(*self._bins)
-        )
-        for side in (0, -1):
-            if of_interval[side] >= 0:
-                answer[of_interval[side]] = states.tail_variance(self.tails[side], self.integer)
-        return answer
-
-    @property
-    def _filled_bins(self) -> BoolArray:
-        """(m - 1,) whether a bin holds anything but atoms."""
-        return self._numbering[1][1:-1] >= 0
-
-    @property
-    def _bins(self) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper ends of the filled bins."""
-        return self.edges[:-1][self._filled_bins], self.edges[1:][self._filled_bins]
-
-    def _free_integers(self) -> Iterator[tuple[int, int, list[int]]]:
-        """Lowest and highest integer of every filled bin, and the atoms among them."""
-        for index in np.flatnonzero(self._filled_bins):
-            a, b = self.edges[index : index + 2]
-            last = index == self.edges.size - 2  # and owns its upper edge
-            taken = (self.atoms >= a) & ((self.atoms < b) | ((self.atoms == b) & last))
-            yield int(a), int(b) - (not last), [int(atom) for atom in self.atoms[taken]]
+        return self.variances_between(-inf, inf)
 
     def modes(self) -> tuple[FloatArray, FloatArray]:
         """(n_states,) a value of highest density in each state, and that log-density."""
-        of_atom, of_interval = self._numbering
-        value = np.full(self.n_states, MISSING_CODE)
-        value[of_atom] = self.atoms
-        lower, upper, _ = self._intervals
-        for index in np.flatnonzero(of_interval >= 0):
-            if index == 0:
-                at = upper[0] - 1 if self.integer else np.nextafter(upper[0], -inf)
-                value[of_interval[index]] = at
-            elif index == lower.size - 1:
-                at = lower[-1] + 1 if self.integer else np.nextafter(lower[-1], inf)
-                value[of_interval[index]] = at
-            elif self.integer:
-                value[of_interval[index]] = self._free_integer(index, np.array([0.5]))[0]
-            else:
-                middle = 0.5 * (lower[index] + upper[index])
-                while (
-                    self.atoms == middle
-                ).any():  # the density there is the atom's, not the bin's
-                    middle = 0.5 * (middle + upper[index])
-                value[of_interval[index]] = middle
-        return value, self.log_within(value)
+        return self.modes_between()
 
     # --- as JSON ----------------------------------------------------------------------------------
 
@@ -322,6 +383,8 @@ class Grid:
             "tails": list(self.tails),
             "integer": self.integer,
             "missing": self.missing,
+            "tilts": self._tilts.tolist(),
+            "shapes": list(self.shapes),
         }
 
     @staticmethod
@@ -333,7 +396,7 @@ class Grid:
             tails=tuple(record["tails"]),
             integer=bool(record["integer"]),
             missing=bool(record["missing"]),
+            # Files written before bins had a shape: even bins, tails of shape 4.
+            tilts=record.get("tilts"),
+            shapes=tuple(record.get("shapes", (TAIL_SHAPE, TAIL_SHAPE))),
         )
-
-
-__all__ = ["MISSING_CODE", "TAIL_SHAPE", "BoolArray", "FloatArray", "Grid", "IntArray"]
