@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fedcircuits as fc
 from fedcircuits import build as b
-from fedcircuits.circuits import Circuit, Composite, composite, passes
+from fedcircuits.circuits import Circuit, Composite, over_parts, passes
 from fedcircuits.circuits.composite import compose
 from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.queries import mpe
@@ -132,7 +132,7 @@ def test_a_sample_does_not_depend_on_the_size_of_a_chunk(
     evidence = evidence.mask(np.random.default_rng(2).random(evidence.shape) < 0.6)
     whole = [m.sample(given=evidence, seed=3) for m in (circuit, both)]
     monkeypatch.setattr(passes, "chunk_rows", lambda _: rows)
-    monkeypatch.setattr(composite, "ROWS_PER_CHUNK", rows)
+    monkeypatch.setattr(over_parts, "ROWS_PER_CHUNK", rows)
     for model, expected in zip((circuit, both), whole, strict=True):
         pd.testing.assert_frame_equal(model.sample(given=evidence, seed=3), expected)
 

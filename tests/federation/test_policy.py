@@ -319,8 +319,9 @@ def test_a_label_is_not_inferred_from_rows_looked_up_by_id() -> None:
     member = ready(Policy(rows_by_id=True))
     cells = np.zeros((1, 1)), np.zeros((1, 1), dtype=bool)
     digests = np.zeros((1, 12), dtype=np.uint8)
-    shown = m.Query("log_prob", ["S0"], ["height"], *cells, digests=digests)
-    hidden = m.Query("log_prob", ["S0"], ["height"], *cells, digests=digests, hidden=[LABEL])
+    asked = [{"model": "S0", "what": "log_prob"}]
+    shown = m.Query(asked, ["height"], *cells, digests=digests)
+    hidden = m.Query(asked, ["height"], *cells, digests=digests, hidden=[LABEL])
     assert "by id with their label" in error_of(member.handle("query", shown.to_bytes()))
     assert "PolicyError" not in error_of(member.handle("query", hidden.to_bytes()))  # no model yet
 

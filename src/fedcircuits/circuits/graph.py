@@ -75,6 +75,17 @@ class Graph:
             alive[below] = True
         return alive
 
+    def below(self, root: int, n_parts: int) -> tuple[Structure, IntArray]:
+        """What is reached from a root, where the first numbers are parts: inner nodes and parts.
+
+        Leaf i of the structure is the part whose number is entry i of the second answer.
+        """
+        alive = self.reached(root)
+        kept = np.flatnonzero(alive[:n_parts])
+        new = np.full(alive.size, -1, dtype=np.int64)
+        new[kept] = np.arange(kept.size)
+        return self.structure(alive, new, kept.size), kept
+
     def structure(self, alive: NDArray[np.bool_], new: IntArray, n_leaves: int) -> Structure:
         """Inner nodes in order of level, kind, arity and first child, so that steps are slices."""
         numbers = np.concatenate([*self._nodes, np.zeros(0, dtype=np.int64)])

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,21 @@ from fedcircuits.schema.variable import plain
 Impossible = Literal["error", "nan"]
 Given = Mapping[str, Any] | Data
 Seed = int | np.random.Generator | None
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+D = TypeVar("D", bound="Density")
+
+
+def query(
+    method: Callable[Concatenate[D, P], Answer],
+) -> Callable[Concatenate[D, P], Answer]:
+    """Marks a method of a density as a public query: every call passes `Density._query`."""
+
+    @wraps(method)
+    def asked(self: D, /, *args: P.args, **options: P.kwargs) -> Answer:
+        return self._query(lambda density: method(density, *args, **options))
+
+    return asked
 
 
 class Density(Hooks):
@@ -38,6 +53,7 @@ class Density(Hooks):
 
     # --- likelihood -------------------------------------------------------------------------------
 
+    @query
     def log_prob(self, rows: Data, *, unknown: Unknown = "error") -> pd.Series[float]:
         """Log-density of each row in nats, missing cells marginalised; an empty row has 0.
 
@@ -45,7 +61,7 @@ class Density(Hooks):
             rows: a column that is absent, None, NaN or pd.NA is missing; extra columns are ignored.
             unknown: whether an unseen category is an error or a missing value.
         """
-        table = self.schema.encode(rows, unknown=unknown)
+        table = self._rows(rows, unknown)
         return pd.Series(self.log_prob_table(table), index=table.index, name="log_prob")
 
     def mean_log_prob(self, rows: Data, *, unknown: Unknown = "error") -> float:
@@ -69,7 +85,8 @@ class Density(Hooks):
             raise QueryError(f"marginal needs one or more different names, found {list(keep)}")
         return self.restrict(keep, Table.empty(self.schema, 1))
 
-    def condition(self, given: Mapping[str, Any] | None = None, **values: Any) -> Density:
+    @query
+    def condition(self, /, given: Mapping[str, Any] | None = None, **values: Any) -> Density:
         """The density of the remaining variables given some values.
 
         Args:
@@ -87,6 +104,7 @@ class Density(Hooks):
 
     # --- predictions ------------------------------------------------------------------------------
 
+    @query
     def predict_proba(
         self,
         data: Data,
@@ -124,6 +142,7 @@ class Density(Hooks):
             proba, index=table.index, columns=self.schema.variables[at].outcome_labels
         )
 
+    @query
     def predict(self, data: Data, target: str, *, unknown: Unknown = "error") -> pd.Series[Any]:
         """The most probable value of the target in each row; its mean if it is a continuum."""
         variable = self.schema[target]
@@ -135,10 +154,13 @@ class Density(Hooks):
         proba = self.predict_proba(data, target, unknown=unknown)
         labels = pd.Series(list(variable.outcomes)).to_numpy()
         best = labels[proba.to_numpy().argmax(axis=1)]
-        return pd.Series(best, index=proba.index, name=target)
+        answer = pd.Series(best, index=proba.index, name=target)
+        answer.attrs |= proba.attrs
+        return answer
 
     # --- completions ------------------------------------------------------------------------------
 
+    @query
     def mpe(self, rows: Given | None = None, *, unknown: Unknown = "error") -> pd.DataFrame:
         """Rows with every missing cell filled by a most probable completion.
 
@@ -148,13 +170,13 @@ class Density(Hooks):
         """
         table = self._evidence(rows, unknown)
         self._check_possible(table, "error")
-        values = self.mpe_table(table)
-        whole = replace(table, values=values, observed=np.ones(values.shape, dtype=bool))
+        values, log_prob = self.completed_table(table)
         answer = self.schema.decode(values, table.index)
-        answer.attrs["log_prob"] = self.log_prob_table(whole).tolist()
+        answer.attrs["log_prob"] = log_prob.tolist()
         answer.attrs["method"] = "exact" if self.mpe_is_exact else "decoding"
         return answer
 
+    @query
     def sample(
         self,
         n: int | None = None,
@@ -180,6 +202,7 @@ class Density(Hooks):
             table = Table(table.schema, table.values, table.observed, pd.RangeIndex(len(table)))
         return self.schema.decode(self.sample_table(table, rng), table.index)
 
+    @query
     def impute(
         self,
         rows: Data,
@@ -211,6 +234,7 @@ class Density(Hooks):
 
     # --- moments ----------------------------------------------------------------------------------
 
+    @query
     def moment(
         self,
         name: str,
@@ -235,6 +259,7 @@ class Density(Hooks):
         """E[name | given]: a float for a mapping (or nothing) given, a Series for rows."""
         return self.moment(name, 1, given, impossible=impossible, unknown=unknown)
 
+    @query
     def variance(
         self,
         name: str,
@@ -257,7 +282,7 @@ class Density(Hooks):
         """A hook's answer for one numeric variable, NaN in impossible rows if they are let pass."""
         at = self.schema.position(name)
         self._check_numeric(self.schema.variables[at])
-        table = self._evidence(given, unknown)
+        table = self._evidence(given, unknown, asked=name)
         possible = self._check_possible(table, impossible)
         answer = np.full(len(table), np.nan)
         answer[possible] = hook(table.rows(possible))[:, at]
@@ -265,6 +290,7 @@ class Density(Hooks):
             return float(answer[0])
         return pd.Series(answer, index=table.index, name=name)
 
+    @query
     def covariance(
         self, names: Iterable[str] | None = None, given: Mapping[str, Any] | None = None
     ) -> pd.DataFrame:
@@ -291,10 +317,32 @@ class Density(Hooks):
 
     # --- helpers ----------------------------------------------------------------------------------
 
-    def _rows(self, data: Data, unknown: Unknown = "error", without: str | None = None) -> Table:
+    def _query(self, ask: Callable[[Self], Answer]) -> Answer:
+        """Answers one public query; a density may ask again without parts that are away."""
+        return ask(self)
+
+    def _rows(
+        self,
+        data: Data,
+        unknown: Unknown = "error",
+        without: str | None = None,
+        asked: str | None = None,
+    ) -> Table:
+        """Rows as a table.
+
+        Args:
+            data: rows.
+            unknown: whether an unseen category is an error or a missing value.
+            without: a column that is not looked at, whatever it holds.
+            asked: the variable that is asked for: a density that looks up cells which were not
+                sent does not look up this one.
+        """
+        del asked
         return self.schema.encode(data, unknown=unknown, without=without)
 
-    def _evidence(self, given: Given | None, unknown: Unknown = "error") -> Table:
+    def _evidence(
+        self, given: Given | None, unknown: Unknown = "error", asked: str | None = None
+    ) -> Table:
         """Evidence as a table: one row for a mapping or None, the rows themselves otherwise."""
         if given is None:
             return Table.empty(self.schema, 1)
@@ -303,7 +351,7 @@ class Density(Hooks):
                 self.schema.position(name)
             row = pd.DataFrame({name: pd.Series([value]) for name, value in given.items()})
             return self.schema.encode(row.reindex([0]), unknown=unknown)
-        return self._rows(given, unknown)
+        return self._rows(given, unknown, asked=asked)
 
     def _check_possible(self, table: Table, impossible: Impossible) -> Any:
         """Rows whose evidence is possible; the others are an error, or left out on request."""

@@ -8,6 +8,7 @@ are its own to give.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Schema, Table, Variable
+
+if TYPE_CHECKING:
+    from fedcircuits.density.batched import Place
 
 
 class Hooks(ABC):
@@ -25,6 +29,11 @@ class Hooks(ABC):
     """
 
     schema: Schema
+
+    @property
+    def place(self) -> Place | None:
+        """Where the density stays, if it must be asked by message (`density.batched`)."""
+        return None
 
     @abstractmethod
     def log_prob_table(self, table: Table) -> FloatArray:
@@ -40,6 +49,13 @@ class Hooks(ABC):
     @abstractmethod
     def mpe_table(self, table: Table) -> FloatArray:
         """(n, D) the rows with missing cells filled by a most probable completion."""
+
+    def completed_table(self, table: Table) -> tuple[FloatArray, FloatArray]:
+        """(n, D) the rows as `mpe_table` completes them, and (n,) their log-density."""
+        values = self.mpe_table(table)
+        known = np.ones(values.shape, dtype=bool)
+        whole = Table(table.schema, values, known, table.index)
+        return values, self.log_prob_table(whole)
 
     @abstractmethod
     def moment_table(self, table: Table, order: int) -> FloatArray:
@@ -86,10 +102,7 @@ class Hooks(ABC):
             values[:, column], observed[:, column] = code, True
             asked = Table(table.schema, values, observed, table.index)
             log_joint[:, at] = self.log_prob_table(asked)
-        top = log_joint.max(axis=1, keepdims=True)  # (n, 1)
-        weight = np.exp(log_joint - np.where(np.isfinite(top), top, 0.0))
-        with np.errstate(invalid="ignore"):
-            return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+        return normalised(log_joint)
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
         """(d, d) covariance of some columns given one row of evidence; a hook without a default."""
@@ -118,6 +131,14 @@ class Hooks(ABC):
             elif variable.kind == "count":
                 values[gaps, at] = np.round(values[gaps, at])
         return values
+
+
+def normalised(log_joint: FloatArray) -> FloatArray:
+    """(n, k) probabilities from log-weights (n, k); NaN in rows without a finite one."""
+    top = log_joint.max(axis=1, keepdims=True)  # (n, 1)
+    weight = np.exp(log_joint - np.where(np.isfinite(top), top, 0.0))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
 def outcome_codes(variable: Variable) -> FloatArray:

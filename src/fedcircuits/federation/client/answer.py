@@ -1,8 +1,7 @@
-"""Queries on models that stay at a client: which rows are meant, and what is told of them.
+"""Answers queries on models that stay at a client.
 
-A row's cells are sent along, or looked up in the client's own table by the digest of its id. Only
-what was asked for goes back: a vector a model, or values that were drawn; a cell that was looked up
-never does.
+The cells of a row are sent along, or looked up in the client's own table by the digest of its id.
+Only what was asked for is returned, one array a question; a cell that was looked up never is.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 import pandas as pd
 
-from fedcircuits.arrays import Arrays, FloatArray
+from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density import Density
+from fedcircuits.density.batched import Question, What, answer_here
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.client.classifiers import Classifier
 from fedcircuits.federation.wire import messages as m
@@ -45,30 +45,28 @@ class Answering:
     _lookups: dict[str, Lookup] = field(default_factory=dict)
 
     def answer(self, request: m.Query, models: Mapping[str, Density], table: Table) -> m.Answers:
-        """One array for each model asked.
+        """Returns one array for each question, by its number.
 
         Args:
             request: what is asked.
             models: those that stayed here, by key.
             table: the client's rows, for those asked by id.
         """
-        sent = Asked.of(request)
+        sent = SentCells.of(request)
         held = self._found(request, table)
         answers: Arrays = {}
-        if request.what == "classify":
-            for key in request.models:
-                rows, _ = sent.rows_of(self.classifiers[key].schema, held)
-                answers[key] = self.classifiers[key].posterior(rows)
-            return m.Answers(answers)
-        for key in request.models:
-            if key not in models:
-                raise FederationError(f"client {self.client!r} has no model {key!r}")
-            model = self._restricted(key, models[key], request)
-            rows, looked_up = sent.rows_of(model.schema, held)
-            chosen = request.rows.get(key)
-            if chosen is not None:
-                rows, looked_up = rows.rows(chosen), looked_up[chosen]
-            answers[key] = _told(model, rows, looked_up, request)
+        for at, asked in enumerate(request.asked()):
+            which = request.rows.get(str(at))
+            if asked.what == "classify":
+                classifier = self.classifiers[asked.model]
+                rows, _ = sent.rows_of(classifier.schema, held, which)
+                answers[str(at)] = classifier.posterior(rows)
+                continue
+            if asked.model not in models:
+                raise FederationError(f"client {self.client!r} has no model {asked.model!r}")
+            model = self._restricted(asked.model, models[asked.model], request)
+            rows, looked_up = sent.rows_of(model.schema, held, which)
+            answers[str(at)] = _answer(model, rows, looked_up, asked)
         return m.Answers(answers)
 
     def _restricted(self, key: str, model: Density, request: m.Query) -> Density:
@@ -117,61 +115,70 @@ class Answering:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The cells that came with a query."""
+class SentCells:
+    """The cells that came with a query.
+
+    Attributes:
+        names: variables.
+        values: (n, d) encoded cells.
+        observed: (n, d) which of them were sent.
+    """
 
     names: tuple[str, ...]
     values: FloatArray
-    observed: Any
+    observed: BoolArray
 
     @staticmethod
-    def of(request: m.Query) -> Asked:
+    def of(request: m.Query) -> SentCells:
         shape = (len(request.values), len(request.columns))
         if request.values.shape != shape or request.observed.shape != shape:
             raise FederationError(f"a query's cells must have shape {shape}")
-        return Asked(tuple(request.columns), request.values, request.observed.astype(bool))
+        return SentCells(tuple(request.columns), request.values, request.observed.astype(bool))
 
-    def rows_of(self, schema: Schema, held: Table | None) -> tuple[Table, Any]:
-        """Rows of a model, and which cells (n, D) were looked up rather than sent."""
-        rows = Table.empty(schema, len(self.values))
+    def rows_of(
+        self, schema: Schema, held: Table | None, which: IntArray | None
+    ) -> tuple[Table, BoolArray]:
+        """Rows of a model, and which cells (k, D) were looked up rather than sent.
+
+        Args:
+            schema: the model's variables.
+            held: (n,) the client's own cells of the rows, None where none are looked up.
+            which: (k,) the rows that are meant, None for all.
+        """
+        chosen = slice(None) if which is None else which
+        values, observed = self.values[chosen], self.observed[chosen]
+        own_rows = None if held is None else held.rows(chosen)
+        rows = Table.empty(schema, len(values))
         looked_up = np.zeros(rows.observed.shape, dtype=bool)
         for at, name in enumerate(schema.names):
             if name in self.names:
                 column = self.names.index(name)
-                rows.values[:, at] = self.values[:, column]
-                rows.observed[:, at] = self.observed[:, column]
-            if held is not None and name in held.schema:
-                own = held.schema.position(name)
-                fill = held.observed[:, own] & ~rows.observed[:, at]
-                rows.values[fill, at] = held.values[fill, own]
+                rows.values[:, at] = values[:, column]
+                rows.observed[:, at] = observed[:, column]
+            if own_rows is not None and name in own_rows.schema:
+                own = own_rows.schema.position(name)
+                fill = own_rows.observed[:, own] & ~rows.observed[:, at]
+                rows.values[fill, at] = own_rows.values[fill, own]
                 rows.observed[fill, at] = looked_up[fill, at] = True
         return rows, looked_up
 
 
-def _told(model: Density, rows: Table, looked_up: Any, request: m.Query) -> FloatArray:
-    """What goes back."""
-    what, order = request.what, request.order
-    if what == "log_prob":
-        return model.log_prob_table(rows)
-    if what == "posterior":
-        return model.posterior_table(rows, model.schema.position(request.target))
-    if what == "moment":
-        values = model.moment_table(rows, order)
-    elif what == "variance":
-        values = model.variance_table(rows)
-    elif what == "covariance":
-        values = model.covariance_table(rows, list(range(len(model.schema))))
-    elif looked_up.any():
+def _answer(
+    model: Density, rows: Table, looked_up: BoolArray, asked: m.ModelQuestion
+) -> FloatArray:
+    """What is sent back: never a cell that was looked up."""
+    what = asked.what
+    if what not in get_args(What):
+        raise FederationError(f"no question {what!r}; there are {', '.join(get_args(What))}")
+    if what in ("sample", "mpe") and looked_up.any():
         raise FederationError(
             f"rows looked up by id cannot be completed ({what}): their cells stay at the client; "
             "send the cells in the query"
         )
-    elif what == "sample":
-        values = model.sample_table(rows, np.random.default_rng(request.seed))
-    elif what == "mpe":
-        values = model.mpe_table(rows)
-    else:
-        raise FederationError(f"no question {what!r}")
+    question = Question(
+        model, cast(What, what), rows, order=asked.order, columns=asked.columns, seed=asked.seed
+    )
+    values = answer_here(question, rows)
     if what in ("moment", "variance"):
         values = np.where(looked_up, np.nan, values)
     return np.asarray(values)

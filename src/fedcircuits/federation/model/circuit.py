@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -10,11 +10,14 @@ from typing import Any, Protocol, Self
 import numpy as np
 import pandas as pd
 
-from fedcircuits.arrays import FloatArray
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits import Circuit, Composite
+from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.passes import sum_product, up
 from fedcircuits.circuits.queries.restrict import fold_evidence
 from fedcircuits.density import Density
+from fedcircuits.density.batched import Pending, Question, settle
+from fedcircuits.density.hooks import Hooks
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.base import Rule
@@ -81,19 +84,28 @@ class FederatedCircuit(Composite):
     def _assembled(
         cls, builder: CircuitBuilder, root: int, fitted: FittedParts, **facts: Any
     ) -> Self:
-        alive = builder.graph.reached(root)
-        kept = np.flatnonzero(alive[: len(builder.parts)])
-        new = np.full(alive.size, -1, dtype=np.int64)
-        new[kept] = np.arange(kept.size)
-        parts = tuple(builder.parts[i] for i in kept)
-        names = {n for part in parts for n in part.schema.names}
-        schema = Schema(tuple(v for v in fitted.schema if v.name in names))
+        made = builder.graph, builder.parts, builder.owners
+        return cls._of_graph(*made, root, fitted, **facts)
+
+    @classmethod
+    def _of_graph(
+        cls,
+        graph: Graph,
+        parts: Sequence[Density],
+        owners: Sequence[str],
+        root: int,
+        fitted: FittedParts,
+        **facts: Any,
+    ) -> Self:
+        """What is reached from the root of a graph whose first numbers are the parts, in order."""
+        structure, kept = graph.below(root, len(parts))
+        names = {name for at in kept for name in parts[at].schema.names}
         return cls(
-            schema,
-            parts,
-            builder.graph.structure(alive, new, kept.size),
+            Schema(tuple(v for v in fitted.schema if v.name in names)),
+            tuple(parts[at] for at in kept),
+            structure,
             None,
-            owners=tuple(builder.owners[i] for i in kept),
+            owners=tuple(owners[at] for at in kept),
             fitted=fitted,
             **facts,
         )
@@ -152,33 +164,69 @@ class FederatedCircuit(Composite):
         one = self._one
         return super().variance_table(table) if one is None else one.variance_table(table)
 
+    def _moments(self, table: Table, order: int) -> FloatArray:
+        return (
+            super()._moments(table, order)
+            if self._one is None
+            else Hooks._moments(self, table, order)
+        )
+
+    def _conditional_means(self, table: Table) -> FloatArray:
+        if self._one is None:
+            return super()._conditional_means(table)
+        return Hooks._conditional_means(self, table)
+
     def posterior_table(self, table: Table, column: int) -> FloatArray:
         """Of the label, the calibrated posterior where one was kept; else the exact conditional."""
-        calibrated = self._calibrated(table, column)
-        if calibrated is not None:
-            return calibrated
+        if self._is_calibrated(column):
+            return settle([self._calibrated(table, np.arange(len(table)))])[0]
         one = self._one
         if one is None:
             return super().posterior_table(table, column)
         return one.posterior_table(table, column)
 
-    def _calibrated(self, table: Table, column: int) -> FloatArray | None:
+    def _mean_posterior(
+        self, rows: Table, flows: FloatArray, column: int, which: IntArray
+    ) -> Pending:
+        if self._is_calibrated(column):
+            return self._calibrated(rows, which)
+        return super()._mean_posterior(rows, flows, column, which)
+
+    def _is_calibrated(self, column: int) -> bool:
+        """Whether the posterior of a variable is the calibrated one of the label."""
         found = self.fitted
         if found is None or found.calibration is None or self.schema.names[column] != found.label:
-            return None
-        log_probs = class_log_probs(found, table)
-        return None if log_probs is None else np.exp(found.calibration.log_posterior(log_probs))
+            return False
+        nothing = Table.empty(self.schema, 0)
+        return class_log_probs(found, nothing, lambda _key, _rows: np.zeros(0)) is not None
 
-    def _rows(self, data: Data, unknown: Unknown = "error", without: str | None = None) -> Table:
+    def _calibrated(self, rows: Table, which: IntArray) -> Pending:
+        """(m, k) calibrated posterior of the label in some rows."""
+        found = self.fitted
+        assert found is not None
+        assert found.calibration is not None
+        calibration, keys = found.calibration, sorted(found.models)
+        questions = [Question(found.models[key], "log_prob", rows, which) for key in keys]
+
+        def combine(answers: list[FloatArray]) -> FloatArray:
+            told = dict(zip(keys, answers, strict=True))
+            log_probs = class_log_probs(found, rows.rows(which), lambda key, _: told[key])
+            assert log_probs is not None
+            return np.exp(calibration.log_posterior(log_probs))
+
+        return Pending(questions, combine)
+
+    def _rows(
+        self,
+        data: Data,
+        unknown: Unknown = "error",
+        without: str | None = None,
+        asked: str | None = None,
+    ) -> Table:
         frame = read(data)
         if self.id is not None and self.id in frame.columns and self.id not in self.schema:
             frame = frame.drop(columns=self.id)
-        return super()._rows(frame, unknown, without)
-
-    def log_prob(self, rows: Data, *, unknown: Unknown = "error") -> pd.Series[float]:
-        """As of any density; the id column is none of the model's."""
-        table = self._rows(rows, unknown)
-        return pd.Series(self.log_prob_table(table), index=table.index, name="log_prob")
+        return super()._rows(frame, unknown, without, asked)
 
     # --- clients come and go ----------------------------------------------------------------------
 

@@ -17,12 +17,13 @@ import pandas as pd
 
 from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
+from fedcircuits.density.batched import Question, ask
 from fedcircuits.errors import FedcircuitsWarning, FederationError, QueryError
 from fedcircuits.federation.client.classifiers import KEY, Classifier, part_of
 from fedcircuits.federation.model.operations import OPERATIONS, Operation
 from fedcircuits.federation.model.placement import SERVER, Placed
 from fedcircuits.federation.plan.weights import shares
-from fedcircuits.federation.server.remote import AskedById, ClientsAwayError, RemoteDensity, ask
+from fedcircuits.federation.server.remote import AskedById, ClientsAwayError, RemoteDensity
 from fedcircuits.federation.server.server import Server, Setting
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.ids import digests
@@ -202,7 +203,7 @@ class FederatedEnsemble:
                 answers[name] = model.posterior(part_of(model.schema, table))
         while remote:
             try:
-                told = ask(list(remote.values()), "classify", table)
+                told = ask([Question(model, "classify", table) for model in remote.values()])
                 answers |= dict(zip(remote, told, strict=True))
                 break
             except ClientsAwayError as error:

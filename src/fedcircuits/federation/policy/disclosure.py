@@ -151,11 +151,14 @@ def _branch(request: m.Branch, policy: Policy, label: str | None) -> Asked:
 
 
 def _query(request: m.Query, policy: Policy, label: str | None) -> Asked:
-    names = (*request.columns, *request.keep, *request.given, request.target)
-    columns = tuple(dict.fromkeys(name for name in names if name))
-    if request.what not in policy.queries:
-        answered = ", ".join(map(repr, policy.queries)) or "none"
-        return Asked(columns, f"the query {request.what!r}; answered are {answered}")
+    asked = request.asked()
+    of_questions = [name for question in asked for name in question.columns]
+    names = (*request.columns, *request.keep, *request.given, *of_questions)
+    columns = tuple(dict.fromkeys(names))
+    for what in {question.what: None for question in asked}:
+        if what not in policy.queries:
+            answered = ", ".join(map(repr, policy.queries)) or "none"
+            return Asked(columns, f"the query {what!r}; answered are {answered}")
     if len(request.digests) and not policy.rows_by_id:
         return Asked(columns, "rows looked up by id (rows_by_id is false): send their cells")
     if len(request.digests) and policy.label != "told" and label not in (None, *request.hidden):

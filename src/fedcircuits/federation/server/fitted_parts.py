@@ -189,23 +189,14 @@ LogProbs = Callable[[tuple[str, str, int], Table], FloatArray]
 REBASE, SKEWED = "rebase", 0.15
 
 
-def class_log_probs(
-    fitted: FittedParts, table: Table, log_prob: LogProbs | None = None
-) -> FloatArray | None:
+def class_log_probs(fitted: FittedParts, table: Table, ask: LogProbs) -> FloatArray | None:
     """(n, S, Y) log p(x_S | y) of rows; None where a class is unknown to a whole subspace.
 
     Args:
         fitted: of the rule `product`.
         table: rows over the agreed schema.
-        log_prob: how a model is asked; by default here, on the rows' own cells.
+        ask: log-density of the rows under the model of a key.
     """
-
-    def here(key: tuple[str, str, int], rows: Table) -> FloatArray:
-        model = fitted.models[key]
-        mine = rows.columns(list(model.schema.names))
-        return model.log_prob_table(replace(mine, schema=model.schema))
-
-    ask = log_prob or here
     assert fitted.label is not None
     codes = list(range(fitted.schema[fitted.label].n_codes))
     spaces = sorted({job for _, job, _ in fitted.models})

@@ -1,16 +1,21 @@
-"""A model that stays at its client: every hook is a message, only vectors travel."""
+"""Models that stay at their clients, and the message that puts questions to them.
+
+A `RemoteDensity` stands for one such model. All questions of one step of a query travel together:
+one message to each client (`AtClients.answer`), whatever the number of its models.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcircuits.arrays import Arrays, FloatArray, IntArray
+from fedcircuits.arrays import Arrays, FloatArray
 from fedcircuits.density import Density
+from fedcircuits.density.batched import Question, ask
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError, StorageError
 from fedcircuits.federation.server.server import Server
@@ -68,29 +73,36 @@ class RemoteDensity(Density):
     parameters: int
     evidence: Table | None = field(default=None, repr=False)
 
-    def _ask(self, what: str, table: Table, **options: Any) -> FloatArray:
-        return ask([self], what, table, **options)[0]
+    @property
+    def place(self) -> AtClients:
+        """With the clients of the server."""
+        return AtClients(self.server)
 
     def log_prob_table(self, table: Table) -> FloatArray:
-        return self._ask("log_prob", table)
+        return ask([Question(self, "log_prob", table)])[0]
 
     def sample_table(self, table: Table, rng: np.random.Generator) -> FloatArray:
-        return self._ask("sample", table, seed=int(rng.integers(2**62)))
+        return ask([Question(self, "sample", table, seed=int(rng.integers(2**62)))])[0]
 
     def mpe_table(self, table: Table) -> FloatArray:
-        return self._ask("mpe", table)
+        return self.completed_table(table)[0]
+
+    def completed_table(self, table: Table) -> tuple[FloatArray, FloatArray]:
+        found = ask([Question(self, "mpe", table)])[0]
+        return found[:, :-1], found[:, -1]
 
     def moment_table(self, table: Table, order: int) -> FloatArray:
-        return self._ask("moment", table, order=order)
+        return ask([Question(self, "moment", table, order=order)])[0]
 
     def variance_table(self, table: Table) -> FloatArray:
-        return self._ask("variance", table)
+        return ask([Question(self, "variance", table)])[0]
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
-        return self._ask("posterior", table, target=self.schema.names[column])
+        return ask([Question(self, "posterior", table, columns=(self.schema.names[column],))])[0]
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
-        return self._ask("covariance", evidence)[np.ix_(columns, columns)]
+        names = tuple(self.schema.names[column] for column in columns)
+        return ask([Question(self, "covariance", evidence, columns=names)])[0]
 
     def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:
         """The client conditions its model when it is asked: nothing is sent now."""
@@ -102,6 +114,14 @@ class RemoteDensity(Density):
                 values[0, column], observed[0, column] = evidence.values[0, at], True
         given = replace(whole, values=values, observed=observed)
         return replace(self, schema=self.schema.select(keep), evidence=given)
+
+    @property
+    def given(self) -> dict[str, float]:
+        """Encoded values the model is conditioned on, by name."""
+        if self.evidence is None:
+            return {}
+        known = np.flatnonzero(self.evidence.observed[0])
+        return {self.evidence.schema.names[c]: self.evidence.values[0, c] for c in known}
 
     @property
     def n_parameters(self) -> int:
@@ -120,99 +140,94 @@ class RemoteDensity(Density):
         )
 
 
-def ask(
-    parts: Sequence[RemoteDensity],
-    what: str,
-    table: Table,
-    *,
-    subsets: Sequence[IntArray] | None = None,
-    order: int = 0,
-    target: str = "",
-    seed: int = 0,
-) -> list[FloatArray]:
-    """Put one question to many models at once: one message to each client.
+@dataclass(frozen=True)
+class AtClients:
+    """The models that stay at the clients of a server: one message to each client a batch."""
 
-    Args:
-        parts: the models; those of one client are restricted alike.
-        what: log_prob, posterior, moment, variance, covariance, sample or mpe.
-        table: rows, over all variables of the parts or more.
-        subsets: the rows meant for each part, all by default.
-        order: of a moment.
-        target: of a posterior.
-        seed: of a sample.
-    """
-    groups: dict[tuple[int, str], list[int]] = {}
-    for at, part in enumerate(parts):
-        groups.setdefault((id(part.server), part.client), []).append(at)
-    by_server: dict[int, dict[str, list[int]]] = {}
-    for (server, client), members in groups.items():
-        by_server.setdefault(server, {})[client] = members
-    answers: dict[int, FloatArray] = {}
-    away: dict[str, str] = {}
-    for clients in by_server.values():
-        server_ = parts[next(iter(clients.values()))[0]].server
-        requests = {
-            client: _request(
-                [parts[i] for i in members],
-                what,
-                table,
-                None if subsets is None else [subsets[i] for i in members],
-                server_.salt,
-                (order, target, seed),
-            )
-            for client, members in clients.items()
-        }
-        told, failures = server_.try_call("query", "query", requests, m.Answers)
-        for client, error in failures.items():
-            if not isinstance(error, ClientAwayError):
-                raise error
-            away[client] = str(error)
-        for client, answer in told.items():
-            for i in clients[client]:
-                answers[i] = answer.values[parts[i].key]
-    if away:
-        raise ClientsAwayError(away)
-    return [answers[i] for i in range(len(parts))]
+    server: Server
+
+    def answer(self, questions: Sequence[Question]) -> list[FloatArray]:
+        """Answers in the order of the questions; models of one client are restricted alike."""
+        answers: dict[int, FloatArray] = {}
+        by_client: dict[str, list[int]] = {}
+        for at, question in enumerate(questions):
+            assert isinstance(question.model, RemoteDensity)
+            if _says_nothing(question):
+                answers[at] = np.zeros(_size(question))
+            else:
+                by_client.setdefault(question.model.client, []).append(at)
+        if by_client:
+            requests = {
+                client: _query([questions[at] for at in numbers], self.server.salt)
+                for client, numbers in by_client.items()
+            }
+            replies, failures = self.server.try_call("query", "query", requests, m.Answers)
+            for error in failures.values():
+                if not isinstance(error, ClientAwayError):
+                    raise error
+            if failures:
+                raise ClientsAwayError({client: str(error) for client, error in failures.items()})
+            for client, reply in replies.items():
+                found = [reply.values[str(i)] for i in range(len(by_client[client]))]
+                answers |= dict(zip(by_client[client], found, strict=True))
+        return [answers[at] for at in range(len(questions))]
 
 
-def _request(
-    parts: list[RemoteDensity],
-    what: str,
-    table: Table,
-    subsets: list[IntArray] | None,
-    salt: str,
-    options: tuple[int, str, int],
-) -> m.Query:
-    names = list(dict.fromkeys(name for part in parts for name in part.schema.names))
-    at = [table.schema.position(name) for name in names]
-    values, observed = table.values[:, at], table.observed[:, at]
+def _size(question: Question) -> int:
+    return len(question.rows) if question.which is None else question.which.size
+
+
+def _says_nothing(question: Question) -> bool:
+    """Whether no row has evidence for the model, so that its log-density is 0 without asking."""
+    rows = question.rows
+    if question.what != "log_prob" or isinstance(rows, AskedById):
+        return False
+    return not any(
+        rows.observed[:, rows.schema.position(n)].any() for n in question.model.schema.names
+    )
+
+
+def _query(questions: list[Question], salt: str) -> m.Query:
+    """One message to one client; of the rows only those that some question means are sent."""
+    models = [q.model for q in questions if isinstance(q.model, RemoteDensity)]
+    names = list(dict.fromkeys(name for model in models for name in model.schema.names))
+    tables = {id(question.rows): question.rows for question in questions}
+    used = {key: np.zeros(len(table), dtype=bool) for key, table in tables.items()}
+    for question in questions:
+        used[id(question.rows)][slice(None) if question.which is None else question.which] = True
+    number, total = {}, 0  # (n,) of each table: the number of every row in the message
+    for key, mask in used.items():
+        number[key] = total - 1 + np.cumsum(mask)
+        total += int(mask.sum())
     rows: Arrays = {}
-    if subsets is not None:
-        rows = {p.key: s.astype(np.int32) for p, s in zip(parts, subsets, strict=True)}
+    for at, question in enumerate(questions):
+        which = slice(None) if question.which is None else question.which
+        meant = number[id(question.rows)][which]
+        if not np.array_equal(meant, np.arange(total)):
+            rows[str(at)] = meant.astype(np.int32)
+    sent = [table.rows(used[key]).columns(names) for key, table in tables.items()]
+    observed = np.concatenate([table.observed for table in sent])
+    values = np.concatenate([table.values for table in sent])
+    by_id = [table for table in sent if isinstance(table, AskedById)]
     given: dict[str, float] = {}
-    restricted = any(part.evidence is not None for part in parts)
-    for part in parts:
-        if part.evidence is not None:
-            known = np.flatnonzero(part.evidence.observed[0])
-            for column in known:
-                given[part.evidence.schema.names[column]] = part.evidence.values[0, column]
-    by_id = isinstance(table, AskedById)
-    order, target, seed = options
+    for model in models:
+        given |= model.given
+    restricted = any(model.evidence is not None for model in models)
+    asked = [
+        m.ModelQuestion(model.key, q.what, q.order, q.columns, q.seed)
+        for model, q in zip(models, questions, strict=True)
+    ]
     return m.Query(
-        what=what,
-        models=[part.key for part in parts],
+        questions=[asdict(question) for question in asked],
         columns=names,
         values=np.where(observed, values, 0.0),
         observed=observed,
-        order=order,
-        target=target,
-        seed=seed,
+        rows=rows,
         restricted=restricted,
         keep=names if restricted else [],
         given=sorted(given),
         given_values=np.array([given[name] for name in sorted(given)], dtype=float),
         salt=salt if by_id else "",
-        hidden=list(table.hidden) if isinstance(table, AskedById) else [],
-        digests=table.digests if isinstance(table, AskedById) else np.zeros((0, 12), np.uint8),
-        rows=rows,
+        hidden=list(by_id[0].hidden) if by_id else [],
+        digests=np.concatenate([t.digests for t in by_id] or [np.zeros((0, 12), np.uint8)]),
     )

@@ -28,6 +28,7 @@ from fedcircuits.federation.wire.packing import unpack_codes
 from fedcircuits.federation.wire.questions import Answer as Answer
 from fedcircuits.federation.wire.questions import Answers as Answers
 from fedcircuits.federation.wire.questions import Ask as Ask
+from fedcircuits.federation.wire.questions import ModelQuestion as ModelQuestion
 from fedcircuits.federation.wire.questions import Query as Query
 from fedcircuits.federation.wire.sharing import Branch as Branch
 from fedcircuits.federation.wire.sharing import BranchDone as BranchDone

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from fedcircuits.arrays import Array, Arrays
+from fedcircuits.errors import StorageError
 from fedcircuits.federation.wire.message import Message
 
 
@@ -35,22 +37,39 @@ class Answer(Message):
 
 
 @dataclass(frozen=True)
-class Query(Message):
-    """Server: a question to models that stayed with you.
+class ModelQuestion:
+    """One question to one model of a client; what each kind returns is in `density.batched`.
 
-    Cells of the rows are sent along (`values`, `observed` over `columns`) and, where there are
-    digests of ids, filled up from your own table, all but the hidden columns. A restricted model is
-    over `keep`, given the values of `given`. `rows` says which rows are for which model.
+    Attributes:
+        model: key of the model at the client.
+        what: the kind of question.
+        order: of a moment.
+        columns: names of variables, for a posterior and a covariance.
+        seed: of a sample.
     """
 
+    model: str
     what: str
-    models: list[str]
+    order: int = 0
+    columns: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Query(Message):
+    """Server: questions to models that stayed with you, all about the rows sent along.
+
+    Cells of the rows are in `values` and `observed` (n, d) over `columns`; where there are digests
+    of ids (n, 12), cells that were not sent are looked up in your own table, all but the `hidden`
+    columns. `rows` says by number of the question which rows are meant, by default all. Restricted
+    models are over `keep`, given the values of `given`.
+    """
+
+    questions: list[Any]
     columns: list[str]
     values: Array
     observed: Array
-    order: int = 0
-    target: str = ""
-    seed: int = 0
+    rows: Arrays = field(default_factory=dict)
     restricted: bool = False
     keep: list[str] = field(default_factory=list)
     given: list[str] = field(default_factory=list)
@@ -58,22 +77,31 @@ class Query(Message):
     salt: str = ""
     hidden: list[str] = field(default_factory=list)
     digests: Array = field(default_factory=lambda: np.zeros((0, 12), dtype=np.uint8))
-    rows: Arrays = field(default_factory=dict)
+
+    def asked(self) -> list[ModelQuestion]:
+        """The questions, typed; anything else is a `StorageError`."""
+        try:
+            told = [ModelQuestion(**question) for question in self.questions]
+            return [replace(question, columns=tuple(question.columns)) for question in told]
+        except TypeError as error:
+            raise StorageError(f"a question of a query cannot be read: {error}") from None
 
 
 @dataclass(frozen=True)
 class Answers(Message):
-    """Client: a vector or matrix for each model asked."""
+    """Client: a vector or matrix for each question, by its number."""
 
     values: Arrays
 
     def fault(self, request: Message) -> str | None:
-        """One array a model, one entry a row."""
+        """One array a question, one entry a row."""
         assert isinstance(request, Query)
-        if sorted(self.values) != sorted(set(request.models)):
-            return f"answers of {sorted(self.values)} where {sorted(request.models)} were asked"
-        for key, array in self.values.items():
-            n = len(request.rows.get(key, request.values))
-            if array.dtype != np.float64 or (request.what != "covariance" and len(array) != n):
+        asked = request.asked()
+        numbers = [str(at) for at in range(len(asked))]
+        if sorted(self.values) != sorted(numbers):
+            return f"answers {sorted(self.values)} where {len(asked)} questions were asked"
+        for number, question in zip(numbers, asked, strict=True):
+            n, array = len(request.rows.get(number, request.values)), self.values[number]
+            if array.dtype != np.float64 or (question.what != "covariance" and len(array) != n):
                 return f"an answer of shape {array.shape} and {array.dtype} for {n} rows"
         return None

@@ -68,11 +68,7 @@ def log_joint_by_number(
     """
     n_classes = 1 if server.label is None else server.schema[server.label].n_codes
     keys = {id(model): key for key, model in fitted.models.items()}
-    alive = builder.graph.reached(root)
-    kept = np.flatnonzero(alive[: len(builder.parts)])
-    new = np.full(alive.size, -1, dtype=np.int64)
-    new[kept] = np.arange(kept.size)
-    structure = builder.graph.structure(alive, new, kept.size)
+    structure, kept = builder.graph.below(root, len(builder.parts))
     leaves = np.empty((kept.size, numbers.size, n_classes))
     for at, part in enumerate(kept):
         model = builder.parts[part]
