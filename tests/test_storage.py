@@ -240,7 +240,7 @@ BAD_FILES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         lambda _: joined({"__metadata__": {"format": "pt"}}, b""),
         "not one of fedcircuits",
     ),
-    "future version": (lambda b: with_text(b, lambda h: h.update(version=2)), "version 2.*upgrade"),
+    "future version": (lambda b: with_text(b, lambda h: h.update(version=3)), "version 3.*upgrade"),
     "old version": (lambda b: with_text(b, lambda h: h.update(version=0)), "version 0.*older"),
     "version of words": (lambda b: with_text(b, lambda h: h.update(version="1")), "not one of"),
     "another format": (lambda b: with_text(b, lambda h: h.update(format="x")), "not one of"),

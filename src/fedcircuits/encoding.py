@@ -1,4 +1,4 @@
-"""One encoding for files and wires: safetensors bytes with a versioned JSON header and a SHA-256.
+"""Bytes of files and messages: safetensors with a versioned JSON header and a SHA-256.
 
 A record is a JSON header and named arrays. The header travels in the metadata of an ordinary
 safetensors file, so any safetensors reader can open it; the digest covers header and arrays,
@@ -27,7 +27,8 @@ from fedcircuits.arrays import Array
 from fedcircuits.errors import StorageError
 
 FORMAT = "fedcircuits"
-VERSION = 1
+VERSION = 2  # what each change did: docs/file-format.md
+OLDEST_FILE = 1  # of saved models; messages are of this version alone
 MAX_HEADER_BYTES = 256 * 2**20
 MAX_DIMENSIONS = 16
 _DTYPES = {"F64", "F32", "F16", "I64", "I32", "I8", "U8", "BOOL"}
@@ -35,10 +36,10 @@ _DTYPES = {"F64", "F32", "F16", "I64", "I32", "I8", "U8", "BOOL"}
 
 @dataclass(frozen=True)
 class Record:
-    """What a file or message holds.
+    """Contents of a file or message.
 
     Attributes:
-        kind: what it is ("circuit", ...), the key of the registry that rebuilds it.
+        kind: registry name of what it holds ("circuit", ...), never the name of a class.
         header: JSON values; no NaN and no infinity.
         arrays: by name.
     """
@@ -58,7 +59,7 @@ def _digest(text: str, arrays: dict[str, Array]) -> str:
 
 
 def pack(record: Record) -> bytes:
-    """The bytes of a record, the same each time."""
+    """Return the bytes of a record, the same each time."""
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "kind": record.kind, "header": record.header},
         allow_nan=False,
@@ -71,7 +72,7 @@ def pack(record: Record) -> bytes:
 
 
 def _sorted_header(data: bytes) -> bytes:
-    """The same file with the header's keys in order: safetensors writes metadata in any order."""
+    """Return the file with the header's keys in order; safetensors writes them in any order."""
     (length,) = struct.unpack("<Q", data[:8])
     head = json.loads(data[8 : 8 + length])
     text = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
@@ -79,13 +80,16 @@ def _sorted_header(data: bytes) -> bytes:
     return struct.pack("<Q", len(text)) + text + data[8 + length :]
 
 
-def unpack(data: bytes, kind: str | None = None, name: str = "the data") -> Record:
-    """The record in some bytes, or a `StorageError` that says what is wrong with them.
+def unpack(
+    data: bytes, kind: str | None = None, name: str = "the data", oldest: int = VERSION
+) -> Record:
+    """Return the record in some bytes, or raise a `StorageError` that says what is wrong.
 
     Args:
         data: bytes made by `pack`.
         kind: the kind expected, if only one will do.
         name: what to call the bytes in errors.
+        oldest: format version that is still accepted.
     """
     metadata = _metadata(data, name)
     try:
@@ -97,9 +101,10 @@ def unpack(data: bytes, kind: str | None = None, name: str = "the data") -> Reco
         raise StorageError(f"{name} is a safetensors file, but not one of fedcircuits") from None
     if found != FORMAT or not isinstance(version, int) or not isinstance(header, dict):
         raise StorageError(f"{name} is a safetensors file, but not one of fedcircuits")
-    if version != VERSION:
+    if not oldest <= version <= VERSION:
+        reads = f"version {VERSION}" if oldest == VERSION else f"versions {oldest} to {VERSION}"
         raise StorageError(
-            f"{name} has format version {version}; this fedcircuits reads version {VERSION}: "
+            f"{name} has format version {version}; this fedcircuits reads {reads}: "
             + ("upgrade fedcircuits" if version > VERSION else "save it again from the older one")
         )
     if not isinstance(record_kind, str) or (kind is not None and record_kind != kind):
@@ -114,7 +119,7 @@ def unpack(data: bytes, kind: str | None = None, name: str = "the data") -> Reco
 
 
 def _metadata(data: bytes, name: str) -> dict[str, Any]:
-    """The metadata of safetensors bytes, after checking that sizes add up to what is there."""
+    """Return the metadata of safetensors bytes after checking that the sizes add up."""
     if len(data) < 10:
         raise StorageError(f"{name} is not a fedcircuits file: only {len(data)} bytes")
     (length,) = struct.unpack("<Q", data[:8])
@@ -127,7 +132,7 @@ def _metadata(data: bytes, name: str) -> dict[str, Any]:
         for entry in head.values():
             start, end = entry["data_offsets"]
             shape = entry["shape"]
-            # Plain small integers first: a product of hostile numbers can take for ever.
+            # Plain small integers first: a product of huge numbers can take for ever.
             if len(shape) > MAX_DIMENSIONS or not all(
                 isinstance(n, int) and 0 <= n <= len(data) for n in (start, end, *shape)
             ):
@@ -145,7 +150,7 @@ def _metadata(data: bytes, name: str) -> dict[str, Any]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: an interrupted save never loses the old one.
+    """Write a file completely or not at all: an interrupted save never loses the old one.
 
     The file has the mode of any new file (the umask's), or of the one it replaces.
     """
@@ -166,7 +171,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a file, or a `StorageError`."""
+    """Return the bytes of a file, or raise a `StorageError`."""
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:

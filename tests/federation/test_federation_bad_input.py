@@ -168,7 +168,7 @@ def test_every_client_failing_is_an_error_by_name() -> None:
         lambda _: b"",
         lambda _: b"hello",
         lambda _: m.AskLabel().to_bytes(),
-        lambda reply: reply.replace(b'\\"version\\": 1', b'\\"version\\": 7'),
+        lambda reply: reply.replace(b'\\"version\\": 2', b'\\"version\\": 7'),
         lambda _: ConnectionError("the line is dead"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_reply_of_another_version_says_so() -> None:
     def wrong(said: str, name: str, reply: bytes) -> Any:
         if (said, name) != ("describe", "b"):
             return reply
-        changed = reply.replace(b'\\"version\\": 1', b'\\"version\\": 7')
+        changed = reply.replace(b'\\"version\\": 2', b'\\"version\\": 7')
         assert changed != reply
         return changed
 

@@ -185,7 +185,7 @@ def test_calibration_is_kept_in_the_file(tmp_path: Path) -> None:
         lambda told: told.update(setting="diagonal"),
         lambda told: told.update(rule={"kind": "Server", "options": {}}),
         lambda told: told.update(ledger=[[1]]),
-        lambda told: told["ingredients"].update(models=[{"key": ["a"], "rows": 1}]),
+        lambda told: told["fitted"].update(models=[{"key": ["a"], "rows": 1}]),
     ],
 )
 def test_a_spoilt_file_is_refused(spoil: Any, tmp_path: Path) -> None:

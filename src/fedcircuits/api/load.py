@@ -1,4 +1,4 @@
-"""`fc.load`: reads a saved model back, whatever kind it is."""
+"""`fc.load`: read a saved model of any kind; the registry of kinds (`DENSITIES`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from fedcircuits.density import Density
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.errors import StorageError
 
-# The registry names of densities in files and messages.
+# How a density is rebuilt, by its registry name in files and messages. Names are never reused:
+# docs/file-format.md lists them.
 DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
     "circuit": Circuit.from_record,
     "composite": lambda record: Composite.from_record(record, decode),
@@ -25,12 +26,13 @@ DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
 
 def load(path: str | Path) -> Any:
     """Read what was saved with `save`: a density, or a federation that averages or votes."""
-    record = encoding.unpack(encoding.read(Path(path)), name=str(path))
+    data = encoding.read(Path(path))
+    record = encoding.unpack(data, name=str(path), oldest=encoding.OLDEST_FILE)
     return _ensemble(record) if record.kind == "ensemble" else decode(record)
 
 
 def from_bytes(data: bytes, name: str = "the data") -> Density:
-    """The density in some bytes."""
+    """Return the density in some bytes."""
     return decode(encoding.unpack(data, name=name))
 
 
@@ -61,7 +63,10 @@ def _headed_circuit(record: encoding.Record) -> Density:
 
 
 def decode(record: encoding.Record) -> Density:
-    """The density in a record."""
+    """Return the density in a record."""
     if not isinstance(record.kind, str) or record.kind not in DENSITIES:
-        raise StorageError(f"the file holds {record.kind!r}, which this fedcircuits does not know")
+        raise StorageError(
+            f"the file holds {record.kind!r}, which this fedcircuits does not know (it knows "
+            f"{', '.join(sorted(DENSITIES))}): upgrade fedcircuits"
+        )
     return DENSITIES[record.kind](record)

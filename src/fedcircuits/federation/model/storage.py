@@ -13,7 +13,7 @@ from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
-from fedcircuits.federation import agreement
+from fedcircuits.federation.agreement import RULES
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.model.circuit import FederatedCircuit
@@ -22,6 +22,16 @@ from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.schema import Schema
 
 KIND = "federated"
+# Format 1 wrote class names: the registry name and options that each stands for now.
+FORMAT_1_RULES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Independent": ("independent", {}),
+    "ProductOfClasses": ("product", {}),
+    "Latent": ("latent", {}),
+    "LatentTable": ("latent", {"table": True}),
+    "Anchors": ("anchors", {}),
+    "Em": ("em", {}),
+    "Joint": ("joint", {}),
+}
 
 
 def to_record(fed: FederatedCircuit, composite: Record) -> Record:
@@ -35,7 +45,7 @@ def to_record(fed: FederatedCircuit, composite: Record) -> Record:
         "id": fed.id,
         "n_rows": fed.n_rows,
         "ledger": fed.ledger.totals(),
-        "ingredients": _fitted_to_json(fed, arrays),
+        "fitted": _fitted_to_json(fed, arrays),
     }
     return Record(KIND, header, arrays)
 
@@ -58,7 +68,9 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
             owners=owners,
             setting=told["setting"],
             rule=_rule_from_json(told["rule"]),
-            fitted=_fitted_from_json(told["ingredients"], record, base, decode),
+            fitted=_fitted_from_json(
+                told["fitted" if "fitted" in told else "ingredients"], record, base, decode
+            ),
             ledger=Ledger.from_totals(told["ledger"]),
             dropped={str(k): str(v) for k, v in told["dropped"].items()},
             n_rows={str(k): int(v) for k, v in told["n_rows"].items()},
@@ -71,22 +83,28 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
 
 
 def _rule_to_json(rule: Rule | None) -> dict[str, Any] | None:
-    """A rule as its class and settings; one that is not ours, or holds objects, is not kept."""
-    kind = type(rule).__name__
-    if rule is None or not is_dataclass(rule) or getattr(agreement, kind, None) is not type(rule):
+    """Registry name and settings of a rule; None for a rule of the user's own, or with objects."""
+    name = {kind: name for name, kind in RULES.items()}.get(type(rule))
+    if name is None or not is_dataclass(rule):
         return None
     options = {f.name: getattr(rule, f.name) for f in fields(rule) if f.init}
     if any(not isinstance(v, (int, float, str, bool, type(None))) for v in options.values()):
         return None
-    return {"kind": kind, "options": options}
+    return {"name": name, "options": options}
 
 
 def _rule_from_json(told: dict[str, Any] | None) -> Rule | None:
     if told is None:
         return None
-    if told["kind"] not in agreement.__all__:
-        raise StorageError(f"the file names a rule {told['kind']!r} that is not known here")
-    made: Rule = getattr(agreement, told["kind"])(**told["options"])
+    found = told["name"] if "name" in told else told["kind"]
+    name, added = FORMAT_1_RULES.get(found, (found, {}))
+    if name not in RULES:
+        raise StorageError(
+            f"the file was trained by the rule {found!r}, which this fedcircuits does not have (it "
+            f"has {', '.join(RULES)}): train it again with one of these, or load it with the "
+            "version that saved it"
+        )
+    made: Rule = RULES[name](**told["options"], **added)
     return made
 
 
