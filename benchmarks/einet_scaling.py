@@ -30,10 +30,9 @@ import torch
 
 import fedcircuits as fc
 from einet_density import tiny
-from fedcircuits.api.tables import image_frame
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.learners.einet import EiNetDensity, answering_on
-from fedcircuits.schema.images import image_schema, image_table
+from fedcircuits.schema.images import image_frame, image_schema, image_table
 from tables import FOLDER, wrapped
 
 BASE_WIDTH = 128

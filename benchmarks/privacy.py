@@ -17,11 +17,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 import fedcircuits as fc
 from fedcircuits.api import partition
-from fedcircuits.api.client_spec import client_of, learner_maker
+from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.api.datasets import cancer
 from fedcircuits.engines import LocalEngine
 from fedcircuits.federation.agreement import RULES
-from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.wire import messages as m
 from leakage import named_choices, recover_label
 from recorder import Recorder
@@ -51,18 +50,14 @@ def main() -> None:
     lines = []
     for rule, options in RUNS:
         members = {
-            name: client_of(
-                ClientSpec(
-                    name,
-                    rows,
-                    "",
-                    {},
-                    partition.ID,
-                    {split.label: "categorical"},
-                    id_secret="of the clients",
-                ),
-                learner_maker("factorised"),
-            )
+            name: ClientSpec(
+                name,
+                rows,
+                "factorised",
+                id=partition.ID,
+                kinds={split.label: "categorical"},
+                id_secret="of the clients",
+            ).make()
             for name, rows in shares.items()
         }
         engine = Recorder(LocalEngine(members))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import fedcircuits as fc
 from fedcircuits.api import partition
-from fedcircuits.api.tables import image_frame
 from fedcircuits.errors import SchemaError
+from fedcircuits.schema.images import image_frame
 
 ID = partition.ID
 

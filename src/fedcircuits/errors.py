@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class FedcircuitsError(Exception):
     """Base class: `except FedcircuitsError` catches whatever a user can mend."""
@@ -98,3 +101,19 @@ class MissingExtraError(FedcircuitsError, ImportError):
 
 class FedcircuitsWarning(UserWarning):
     """Something was decided for the user that the user may want to know."""
+
+
+def unknown_name(what: str, name: object, known: Iterable[str], owner: str = "") -> str:
+    """Return an error text for a name that is not known: the known ones, and one that is close.
+
+    Args:
+        what: kind of thing that was named, "learner" say.
+        name: as the user wrote it.
+        known: the names there are.
+        owner: what the names belong to, "the engine 'ray'" say.
+    """
+    names = list(known)
+    close = difflib.get_close_matches(str(name), names, n=1)
+    found = f"{owner} has no {what} {name!r}; it has" if owner else f"no {what} {name!r}; there are"
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{found} {', '.join(names) or 'none'}{meant}"

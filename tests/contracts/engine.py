@@ -25,7 +25,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.federation.client.spec import ClientSpec
+from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire import messages as m

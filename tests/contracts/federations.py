@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 
 from contracts.engine import table
-from fedcircuits.api.client_spec import client_of, learner_maker
+from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
-from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.wire.transport import Transport
 from recorder import Recorder
 
@@ -59,18 +58,14 @@ def local(
     """An engine in this process, to be wrapped."""
     return LocalEngine(
         {
-            name: client_of(
-                ClientSpec(
-                    name,
-                    frame,
-                    "",
-                    {},
-                    ID if ID in frame else None,
-                    {LABEL: "categorical"},
-                    id_secret=id_secret,
-                ),
-                learner_maker(learner[name] if isinstance(learner, dict) else learner),
-            )
+            name: ClientSpec(
+                name,
+                frame,
+                learner[name] if isinstance(learner, dict) else learner,
+                id=ID if ID in frame else None,
+                kinds={LABEL: "categorical"},
+                id_secret=id_secret,
+            ).make()
             for name, frame in clients.items()
         }
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fedcircuits.cli.parties import read_parties
+from fedcircuits.cli.federation_file import read_parties
 from fedcircuits.engines.nvflare.coordinator import Coordinator
 from fedcircuits.engines.nvflare.jobs import write_job
 from fedcircuits.errors import FederationError
@@ -104,7 +104,7 @@ def test_job_tells_a_party_its_own_settings_and_no_code(tmp_path: Path) -> None:
     federation = read_parties(tmp_path / "f.toml")
     assert (federation.host, federation.port) == ("coordinator.example.org", 9000)
     assert federation.kits == tmp_path / "kits"
-    settings = federation.settings()
+    settings = federation.client_settings()
     assert settings["bank"]["learner"] == "factorised"
     assert settings["shop"]["learner"] == "mixture"
     assert settings["bank"]["kinds"] == {"bought": "categorical"}

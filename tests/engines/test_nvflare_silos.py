@@ -26,7 +26,7 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from contracts.loopback import own_network
-from fedcircuits.cli.parties import read_parties
+from fedcircuits.cli.federation_file import read_parties
 from fedcircuits.engines.nvflare.engine import Parties, free_port
 from fedcircuits.engines.nvflare.kits import Kits
 from fedcircuits.errors import ClientError
@@ -271,7 +271,7 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
     here = fc.federate(**options)
     federation = read_parties(place.file)
     rows = table(seed=1)[["height", "colour", "visits", "size"]]
-    with Parties(Kits(place.kits), federation.settings()) as engine:
+    with Parties(Kits(place.kits), federation.client_settings()) as engine:
         assert engine.members() == list(NAMES)
         run = {k: v for k, v in options.items() if k != "clients"}
         fed: Any = fc.federate(None, engine=engine, placement="remote", timeout=60, **run)

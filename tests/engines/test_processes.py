@@ -17,10 +17,9 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import EngineContract, specs, table
-from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, learner_record
+from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, ClientSpec, learner_by_name
 from fedcircuits.engines import ProcessEngine
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
-from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.learners import Hclt
 
@@ -156,12 +155,12 @@ def test_making_a_client_that_cannot_be_made_names_it() -> None:
 def test_client_spec_keeps_rows_exactly() -> None:
     frame = table().assign(flag=lambda t: t["size"] > 0, kind=pd.Categorical(["x", "y"] * 60))
     again = ClientSpec.from_bytes(ClientSpec("a", frame, "hclt", {"n_states": 4}).to_bytes())
-    pd.testing.assert_frame_equal(again.frame(), frame)
+    pd.testing.assert_frame_equal(again.data, frame)
     assert again.options == {"n_states": 4}
 
 
 def test_learner_objects_of_ours_travel_and_others_are_refused() -> None:
-    assert learner_record(Hclt(n_states=8), "a") == ("hclt", {"n_states": 8})
+    assert learner_by_name(Hclt(n_states=8), {}, "a") == ("hclt", {"n_states": 8})
 
     class Mine:
         def fit(self, table: Any, rng: np.random.Generator) -> Any:

@@ -21,10 +21,9 @@ import fedcircuits as fc
 from contracts.engine import EngineContract, specs, table
 from contracts.faults import During, model_bytes, slow_to_fit
 from fedcircuits.api import partition
-from fedcircuits.api.client_spec import CLIENT_FROM_SPEC
+from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, ClientSpec
 from fedcircuits.engines import engine_named
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
-from fedcircuits.federation.client.spec import ClientSpec
 
 pytest.importorskip("ray", reason="the extra [ray] is not installed")
 pytestmark = pytest.mark.engine

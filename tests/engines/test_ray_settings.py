@@ -14,7 +14,7 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import table
-from fedcircuits.cli.federate import read_federation
+from fedcircuits.cli.federation_file import read_federation
 from fedcircuits.engines.ray.settings import Environment, check_address, private_folder, variables
 from fedcircuits.errors import FederationError
 
@@ -210,10 +210,10 @@ def test_federation_file_gives_options_of_the_engine_with_paths_beside_it(tmp_pa
         '[engine_options]\naddress = "10.0.0.1:6379"\ntls = "cluster/10.0.0.1"\n'
         "resources = { a = { bank-rows = 1 } }\n"
     )
-    told = read_federation(file)
-    assert told["engine_options"] == {
+    read = read_federation(file)
+    assert read.settings["engine_options"] == {
         "address": "10.0.0.1:6379",
         "tls": str(tmp_path / "cluster/10.0.0.1"),
         "resources": {"a": {"bank-rows": 1}},
     }
-    assert told["clients"] == {"a": Path("/data/a.csv")}
+    assert read.clients == {"a": Path("/data/a.csv")}

@@ -11,11 +11,10 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
-from fedcircuits.api.client_spec import client_from_spec
+from fedcircuits.api.client_spec import ClientSpec, client_from_spec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.engines.replay import Answers, Keeper, Replay, unwrap
 from fedcircuits.errors import ClientError, StorageError
-from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.wire import messages as m
 
 OPTIONS: dict[str, Any] = {"id": ID, "label": LABEL, "n_clusters": 3}

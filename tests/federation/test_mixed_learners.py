@@ -13,10 +13,10 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL
 from fedcircuits.api import partition
-from fedcircuits.api.tables import image_frame
 from fedcircuits.federation.model.ensemble import FederatedEnsemble
 from fedcircuits.learners.hclt.learner import Hclt
 from fedcircuits.learners.trees import ForestClassifier
+from fedcircuits.schema.images import image_frame
 
 pytestmark = pytest.mark.slow
 

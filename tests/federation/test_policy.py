@@ -18,11 +18,10 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from fedcircuits import encoding
-from fedcircuits.api.client_spec import client_of, learner_maker
+from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.client.client import VERBS, Client
-from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.policy.disclosure import ENTRIES
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy, PolicyError
@@ -43,7 +42,7 @@ def client(
     """A client as a silo makes it: the policy first, then the client, then the guard."""
     offered = policy.apply(frame, id=ID, client=name, kinds=KINDS)
     kinds = {key: kind for key, kind in KINDS.items() if key in offered.columns}
-    made = client_of(ClientSpec(name, offered, "", {}, ID, kinds), learner_maker(learner))
+    made = ClientSpec(name, offered, learner, id=ID, kinds=kinds).make()
     return Guarded(made, policy, **more)
 
 
@@ -104,7 +103,7 @@ def test_an_open_policy_gives_the_same_model_bit_for_bit(
 
 def _bare(name: str, frame: pd.DataFrame, learner: str) -> Client:
     kinds = {key: kind for key, kind in KINDS.items() if key in frame.columns}
-    return client_of(ClientSpec(name, frame, "", {}, ID, kinds), learner_maker(learner))
+    return ClientSpec(name, frame, learner, id=ID, kinds=kinds).make()
 
 
 def test_every_request_of_a_client_has_an_entry_with_the_reply_it_gets() -> None:

@@ -1,94 +1,216 @@
-"""A client from what describes it: in this process, in one of its own, or on another machine."""
+"""What a client is made from: in this process, in a process of its own, or on another machine.
+
+An engine that starts processes sends each of them one encoded `ClientSpec`, of which
+`client_from_spec` makes the client there. Nothing is pickled: a table is sent as Arrow bytes or as
+the path of a file that the client reads, a learner as its name with plain options.
+"""
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 
 from fedcircuits import encoding, learners
 from fedcircuits.api.learn import make_learner
-from fedcircuits.api.load import decode
 from fedcircuits.density import Learner, LearnsClassifier
-from fedcircuits.errors import FederationError
-from fedcircuits.federation.client.classifiers import Classifier, classifier_from_record
+from fedcircuits.errors import FederationError, SchemaError, StorageError
 from fedcircuits.federation.client.client import Client, MakeLearner
-from fedcircuits.federation.client.spec import ClientSpec
+from fedcircuits.schema import Data, Kind, images, read
 
-# What a process of its own calls to make a client of a client spec.
+# The function that an engine calls, in a client's own process, with the encoded spec.
 CLIENT_FROM_SPEC = "fedcircuits.api.client_spec:client_from_spec"
 # Classifiers are no learners of densities; they serve federations that average or vote.
 CLASSIFIERS = {"tree": "TreeClassifier", "forest": "ForestClassifier"}
+RECORD = "client_spec"
+ClientLearner = Learner | LearnsClassifier
 _JSON = (bool, int, float, str, type(None))
 
 
-def client_from_spec(data: bytes) -> Client:
-    """The client in a client spec."""
+@dataclass(frozen=True, eq=False)
+class ClientSpec:
+    """Everything that one client of a federation is made from.
+
+    Attributes:
+        name: of the client, the same everywhere.
+        data: its rows, or the path of a file that the client itself reads.
+        learner: name of its learner, or the learner.
+        options: of the named learner.
+        id: column that aligns rows, or None; never a variable.
+        kinds: kinds of columns, where a guess would be wrong.
+        missing_values: spellings of a missing value besides those pandas knows.
+        id_secret: mixed into digests of ids; clients know it, the server does not.
+    """
+
+    name: str
+    data: pd.DataFrame | Path
+    learner: str | ClientLearner
+    options: Mapping[str, Any] = field(default_factory=dict)
+    id: str | None = None
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    missing_values: tuple[object, ...] = ()
+    id_secret: str = ""
+
+    def make(self) -> Client:
+        """Return the client, its file read."""
+        return Client(
+            self.name,
+            read(self.data),
+            learner_maker(self.learner, self.options),
+            id=self.id,
+            kinds=dict(self.kinds),
+            missing_values=self.missing_values,
+            id_secret=self.id_secret,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the spec as it is sent to a client's process; `from_bytes` reads it."""
+        learner, options = learner_by_name(self.learner, self.options, self.name)
+        header: dict[str, Any] = {
+            "name": self.name,
+            "path": None,
+            "learner": learner,
+            "options": options,
+            "id": self.id,
+            "kinds": dict(self.kinds),
+            "missing_values": list(self.missing_values),
+            "id_secret": self.id_secret,
+        }
+        arrays = {}
+        if isinstance(self.data, Path):
+            header["path"] = str(self.data.resolve())
+        else:
+            arrays["arrow"] = np.frombuffer(_to_arrow(self.name, self.data), dtype=np.uint8)
+        try:
+            return encoding.pack(encoding.Record(RECORD, header, arrays))
+        except (TypeError, ValueError) as error:
+            raise FederationError(
+                f"client {self.name!r}: its options cannot be sent to a process of its own "
+                f"({error}); use engine='local'"
+            ) from None
+
+    @staticmethod
+    def from_bytes(data: bytes) -> ClientSpec:
+        """Return the spec that `to_bytes` encoded."""
+        record = encoding.unpack(data, kind=RECORD, name="the client spec")
+        header = dict(record.header)
+        try:
+            path = header.pop("path")
+            rows = Path(path) if path is not None else _from_arrow(record.arrays["arrow"].tobytes())
+            header["missing_values"] = tuple(header["missing_values"])
+            return ClientSpec(data=rows, **header)
+        except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
+            raise StorageError(f"the client spec is not valid: {error}") from None
+
+
+def client_from_spec(data: bytes, rows: pd.DataFrame | None = None) -> Client:
+    """Return the client of an encoded spec.
+
+    Args:
+        data: from `ClientSpec.to_bytes`.
+        rows: its rows, where the engine has them and the spec does not.
+    """
     spec = ClientSpec.from_bytes(data)
-    return client_of(spec, learner_maker(spec.learner, spec.options))
+    return (spec if rows is None else replace(spec, data=rows)).make()
 
 
-def client_of(spec: ClientSpec, make_learner: MakeLearner) -> Client:
-    """A client with a learner that need not be one that travels."""
-    return Client(
-        spec.name,
-        spec.frame(),
-        make_learner,
-        id=spec.id,
-        kinds=spec.kinds,
-        missing_values=spec.missing_values,
-        id_secret=spec.id_secret,
-    )
+# --- rows -----------------------------------------------------------------------------------------
 
 
-def classifier_of(data: bytes, label: str) -> Classifier:
-    """The classifier in some bytes."""
-    record = encoding.unpack(data, name="the classifier")
-    return classifier_from_record(record, label, decode)
+def as_table(client: str, data: Data) -> pd.DataFrame | Path:
+    """Return the rows of a client; a path stays a path, for the client itself to read.
+
+    Args:
+        client: its name, for errors.
+        data: DataFrame, mapping, CSV or Parquet file, or images (n, h, w) or (n, h, w, 3).
+    """
+    if isinstance(data, (str, os.PathLike)):
+        path = Path(data)
+        if not path.is_file():
+            raise FederationError(f"client {client!r}: no such file: {path}")
+        return path
+    try:
+        if isinstance(data, np.ndarray) and images.is_images(data):
+            return images.image_frame(data)
+        return read(data)
+    except SchemaError as error:
+        raise FederationError(f"client {client!r}: {error}") from None
 
 
-def learner_maker(learner: Any, options: Mapping[str, Any] | None = None) -> MakeLearner:
-    """The learner of a client, made anew for each job with or without the label."""
+def _to_arrow(name: str, frame: pd.DataFrame) -> bytes:
+    """Return a table as an Arrow stream."""
+    try:
+        table = pa.Table.from_pandas(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise FederationError(
+            f"client {name!r}: its table cannot be sent to a process of its own ({error}); give "
+            "the path of a CSV or Parquet file, or use engine='local'"
+        ) from None
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _from_arrow(data: bytes) -> pd.DataFrame:
+    with pa.ipc.open_stream(data) as reader:
+        frame: pd.DataFrame = reader.read_pandas()
+    return frame
+
+
+# --- learners -------------------------------------------------------------------------------------
+
+
+def learner_maker(
+    learner: str | ClientLearner, options: Mapping[str, Any] | None = None
+) -> MakeLearner:
+    """Return a function that makes the learner of a job, given the label's name or None."""
+    options = options or {}
     if isinstance(learner, str):
-        name = learner
-        if name in CLASSIFIERS:
+        if learner in CLASSIFIERS:
             from fedcircuits.learners import trees
 
-            made = getattr(trees, CLASSIFIERS[name])(**(options or {}))
+            made = getattr(trees, CLASSIFIERS[learner])(**options)
             return lambda _: made
-        make_learner(name, options or {}, {})  # an unknown name is told now
-        return lambda label: make_learner(name, options or {}, {"label": label})
-    if is_dataclass(learner) and "label" in {field.name for field in fields(learner)}:
-        chosen: Any = learner
-        return lambda label: replace(chosen, label=label)
+        make_learner(learner, options, {})  # an unknown name is an error now, not at the first fit
+        return lambda label: make_learner(learner, options, {"label": label})
     if not isinstance(learner, (Learner, LearnsClassifier)):
         raise FederationError(f"a learner has fit(table, rng), found {type(learner).__name__}")
+    if is_dataclass(learner) and "label" in {entry.name for entry in fields(learner)}:
+        chosen: Any = learner
+        return lambda label: replace(chosen, label=label)
     return lambda _: learner
 
 
-def learner_record(learner: Any, client: str) -> tuple[str, dict[str, Any]]:
-    """A learner as name and options, so that it can travel."""
+def learner_by_name(
+    learner: str | ClientLearner, options: Mapping[str, Any], client: str
+) -> tuple[str, dict[str, Any]]:
+    """Return a learner as name and options, which can be sent to another process."""
     if isinstance(learner, str):
-        learner_maker(learner)
-        return learner, {}
+        return learner, dict(options)
     kind = type(learner).__name__
-    names = {
-        **{v: k for k, v in learners.BY_NAME.items()},
-        **{v: k for k, v in CLASSIFIERS.items()},
-    }
+    names = {made: name for name, made in (learners.BY_NAME | CLASSIFIERS).items()}
     if kind in names and type(learner).__module__.startswith("fedcircuits.learners."):
-        options = {
-            field.name: getattr(learner, field.name)
-            for field in fields(learner)
-            if field.name != "label" and getattr(learner, field.name) != _default(field)
+        own: Any = learner
+        found = {
+            entry.name: getattr(learner, entry.name)
+            for entry in fields(own)
+            if entry.name != "label" and getattr(learner, entry.name) != _default(entry)
         }
-        if all(isinstance(value, _JSON) for value in options.values()):
-            return names[kind], options
+        if all(isinstance(value, _JSON) for value in found.values()):
+            return names[kind], found
     raise FederationError(
-        f"client {client!r}: a learner of type {kind} cannot travel to a process of its own (only "
+        f"client {client!r}: a learner of type {kind} cannot be sent to a process of its own (only "
         f"{', '.join(sorted(names.values()))} with plain options can); use engine='local'"
     )
 
 
-def _default(field: Any) -> Any:
-    return field.default_factory() if field.default_factory is not MISSING else field.default
+def _default(entry: Any) -> Any:
+    return entry.default_factory() if entry.default_factory is not MISSING else entry.default

@@ -1,4 +1,4 @@
-"""What a user calls: names are turned into learners and models here, once."""
+"""`fc.learn`: learn one density from one table; learners are found by name here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedcircuits import learners
 from fedcircuits.density import Density, Learner
-from fedcircuits.errors import LearningError, SchemaError
+from fedcircuits.errors import LearningError, SchemaError, unknown_name
 from fedcircuits.schema import Data, Kind, Schema, images, read
 from fedcircuits.schema.infer import Domain
 
@@ -83,19 +83,25 @@ def _learn_images(
     options: dict[str, Any],
     rng: np.random.Generator,
 ) -> Density:
-    """Images (n, h, w) or (n, h, w, 3); the label is one value an image."""
+    """Return a density of images (n, h, w) or (n, h, w, 3), labels one value an image."""
     if isinstance(labels, str):
         raise LearningError("the label of images is an array with one value an image")
     colour = options.pop("colour", "rgb")
     table = images.labelled_images(data, labels, colour)
-    told = {"label": None if labels is None else images.LABEL, "progress": progress}
-    return make_learner(learner, options, told).fit(table, rng)
+    facts = {"label": None if labels is None else images.LABEL, "progress": progress}
+    return make_learner(learner, options, facts).fit(table, rng)
 
 
 def make_learner(
-    learner: str | Learner, options: Mapping[str, Any], told: Mapping[str, Any]
+    learner: str | Learner, options: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> Learner:
-    """The learner of that name, or the one passed; told what it has an open field for."""
+    """Return a learner by its name, or the learner itself with its open fields filled in.
+
+    Args:
+        learner: name or object.
+        options: of the named learner.
+        facts: label and progress, for the learners that have such a field.
+    """
     if not isinstance(learner, str):
         if options:
             raise LearningError(f"options {sorted(options)} belong to the learner you passed")
@@ -106,15 +112,18 @@ def make_learner(
         left_open = {
             field.name for field in fields(learner) if getattr(learner, field.name) is None
         }
-        filled: Learner = replace(learner, **{k: v for k, v in told.items() if k in left_open})
+        filled: Learner = replace(learner, **{k: v for k, v in facts.items() if k in left_open})
         return filled
     if learner not in learners.BY_NAME:
-        names = ", ".join(sorted(learners.BY_NAME))
-        raise LearningError(f"no learner {learner!r}; there are {names}")
+        raise LearningError(unknown_name("learner", learner, sorted(learners.BY_NAME)))
     kind = getattr(learners, learners.BY_NAME[learner])
+    known = [field.name for field in fields(kind) if field.init]
+    for name in options:
+        if name not in known:
+            open_to_users = [field for field in known if field not in facts]
+            raise LearningError(unknown_name("option", name, open_to_users, f"learner {learner!r}"))
     try:
-        known = {field.name for field in fields(kind)}
-        made: Learner = kind(**{k: v for k, v in told.items() if k in known}, **options)
+        made: Learner = kind(**{k: v for k, v in facts.items() if k in known}, **options)
     except TypeError as error:
         raise LearningError(f"learner {learner!r}: {error}") from None
     return made

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from fedcircuits import encoding
 from fedcircuits.circuits import Circuit, Composite
 from fedcircuits.density import Density
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.errors import StorageError
+
+if TYPE_CHECKING:
+    from fedcircuits.federation.client.classifiers import Classifier
+    from fedcircuits.federation.model.ensemble import FederatedEnsemble
+
+Model = TypeVar("Model")
 
 # How a density is rebuilt, by its registry name in files and messages. Names are never reused:
 # docs/file-format.md lists them.
@@ -24,16 +30,43 @@ DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
 }
 
 
-def load(path: str | Path) -> Any:
-    """Read what was saved with `save`: a density, or a federation that averages or votes."""
+@overload
+def load(path: str | Path) -> Density | FederatedEnsemble: ...
+
+
+@overload
+def load(path: str | Path, kind: type[Model]) -> Model: ...
+
+
+def load(path: str | Path, kind: type[Any] | None = None) -> Any:
+    """Return the model that `save` wrote: a density, or a federation that averages or votes.
+
+    Args:
+        path: of the file.
+        kind: class of the model that is expected, such as `fc.Density` or `fc.FederatedCircuit`; an
+            error where the file holds another. A type checker then knows the class.
+    """
     data = encoding.read(Path(path))
     record = encoding.unpack(data, name=str(path), oldest=encoding.OLDEST_FILE)
-    return _ensemble(record) if record.kind == "ensemble" else decode(record)
+    made = _ensemble(record) if record.kind == "ensemble" else decode(record)
+    if kind is not None and not isinstance(made, kind):
+        raise StorageError(
+            f"{path} holds a {type(made).__name__}, expected a {kind.__name__}: load it without "
+            "kind=, or name another file"
+        )
+    return made
 
 
 def from_bytes(data: bytes, name: str = "the data") -> Density:
-    """Return the density in some bytes."""
+    """Return the density that was encoded in some bytes."""
     return decode(encoding.unpack(data, name=name))
+
+
+def classifier_from_bytes(data: bytes, label: str) -> Classifier:
+    """Return the classifier that a client encoded in some bytes."""
+    from fedcircuits.federation.client.classifiers import classifier_from_record
+
+    return classifier_from_record(encoding.unpack(data, name="the classifier"), label, decode)
 
 
 def _einet(record: encoding.Record) -> Density:
@@ -48,10 +81,8 @@ def _federated(record: encoding.Record) -> Density:
     return from_record(record, decode)
 
 
-def _ensemble(record: encoding.Record) -> Any:
-    from fedcircuits.federation.model.ensemble_storage import (
-        from_record,  # no density, so not above
-    )
+def _ensemble(record: encoding.Record) -> FederatedEnsemble:
+    from fedcircuits.federation.model.ensemble_storage import from_record
 
     return from_record(record, decode)
 

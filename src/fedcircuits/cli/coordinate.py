@@ -1,4 +1,4 @@
-"""`fedcircuits coordinate`: train with real parties, show progress, fetch the model."""
+"""`fedcircuits coordinate`: train with clients on machines of their own, and fetch the model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcircuits.cli.federate import show
+from fedcircuits.cli.federate import check_output, show, summary
+from fedcircuits.cli.federation_file import read_parties
 from fedcircuits.cli.output import Output
-from fedcircuits.cli.parties import Federation, read_parties
 from fedcircuits.errors import FederationError
 
 TRAIN = "fedcircuits.cli.coordinate:train"
@@ -24,19 +24,14 @@ OVER = ("FINISHED", "ABORTED", "FAILED")
 def run(
     out: Output, file: Path, output: Path | None, kits: Path | None, wait: float, fresh: bool
 ) -> None:
-    """Start the server, wait for the parties, submit, watch, fetch; nothing is left running."""
+    """Start the server, wait for the clients, train, fetch the model, and stop the server."""
     from fedcircuits.api.load import load
     from fedcircuits.engines.nvflare.coordinator import Coordinator
     from fedcircuits.engines.nvflare.kits import Kits
     from fedcircuits.federation.model.circuit import FederatedCircuit
 
     federation = read_parties(file, kits)
-    to = output or federation.output
-    if to is None:
-        raise FederationError(f"{file}: say where the model goes: output = 'model.fc', or -o")
-    if to.is_dir() or not to.parent.exists():
-        raise FederationError(f"cannot write {to}: not a file in an existing folder")
-    _check_kind(federation)
+    to = check_output(federation, output)
     start = time.perf_counter()
     home = federation.kits / "coordinator"
     if fresh:
@@ -44,17 +39,16 @@ def run(
     coordinator = Coordinator(Kits(federation.kits))
     try:
         with out.progress() as progress, coordinator.session() as session:
-            progress(0.02, f"waiting for {', '.join(federation.parties)}")
-            coordinator.wait_for(session, federation.parties, wait, say=out.say)
+            progress(0.02, f"waiting for {', '.join(federation.names)}")
+            coordinator.wait_for(session, federation.names, wait, say=out.say)
             watch = Watch(out, progress, home / "progress.jsonl")
-            told = {k: v for k, v in federation.told.items() if k != "clients"}
             arguments = {
-                "federate": told,
+                "federate": federation.settings,
                 "answers": str((home / "answers").resolve()),
                 "progress": str(watch.path.resolve()),
             }
-            sites = {party: party for party in federation.parties}
-            job = coordinator.submit(session, TRAIN, arguments, sites, federation.settings())
+            sites = {name: name for name in federation.names}
+            job = coordinator.submit(session, TRAIN, arguments, sites, federation.client_settings())
             while watch.report is None:
                 coordinator.check()
                 status = coordinator.status(session, job)
@@ -73,48 +67,27 @@ def run(
     if report["error"] is not None:
         saved = f"; the model of the others is in {rest}"
         raise FederationError(
-            report["error"] + (saved if report["rest"] else "") + "; what was done is kept: mend "
+            report["error"] + (saved if report["rest"] else "") + "; replies so far are kept: mend "
             "it and run the same command again"
         )
-    fed = load(to)
-    assert isinstance(fed, FederatedCircuit)
+    fed = load(to, FederatedCircuit)
     seconds = time.perf_counter() - start
     show(out, fed)
     out.say(f"trained in {seconds:.1f} s; saved to {to} ({to.stat().st_size} bytes)")
-    out.result(
-        {
-            "model": str(to),
-            "setting": fed.setting,
-            "clients": {c: fed.n_rows.get(c) for c in fed.clients},
-            "dropped": fed.dropped,
-            "n_parameters": fed.n_parameters,
-            "seconds": seconds,
-            "bytes": fed.ledger.n_bytes,
-            "asked": report["asked"],
-            "brought_back": report["brought_back"],
-        }
-    )
-
-
-def _check_kind(federation: Federation) -> None:
-    placement = federation.told.get("placement", "gathered")
-    if placement != "gathered" or federation.told.get("operation", "mixture") != "mixture":
-        raise FederationError(
-            f"{federation.file}: a model file holds gathered densities; remote placement, average "
-            "and vote are for fedcircuits.federate in Python (see docs/nvflare.md)"
-        )
+    counts = {name: report[name] for name in ("asked", "brought_back")}
+    out.result({**summary(fed, to, seconds), **counts})
 
 
 class Watch:
-    """Tells what the job in the server writes down.
+    """Shows the progress that the job in the server writes to a file.
 
     Attributes:
-        report: what it says in the end; None until then.
+        report: the last entry, with the result; None until then.
 
     Args:
-        out: for people.
+        out: where lines are shown.
         progress: the bar.
-        path: of the file; begun anew.
+        path: of the file, which is emptied.
     """
 
     def __init__(self, out: Output, progress: Any, path: Path) -> None:
@@ -125,16 +98,16 @@ class Watch:
         path.write_text("", encoding="utf-8")
 
     def look(self) -> None:
-        """Tell what is new."""
+        """Show what was written since the last look."""
         with self.path.open("rb") as file:
             file.seek(self._read)
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._read += len(whole)
         for text in whole.splitlines():
-            self._tell(json.loads(text))
+            self._show(json.loads(text))
 
-    def _tell(self, line: dict[str, Any]) -> None:
+    def _show(self, line: dict[str, Any]) -> None:
         if line["what"] == "over":
             self.report = line
             return
@@ -149,7 +122,7 @@ class Watch:
 
 
 def train(carrier: Any, arguments: Mapping[str, Any]) -> None:
-    """What the controller runs: the server code, with the parties for clients."""
+    """Train inside the NVFlare controller and save the model there for the coordinator to fetch."""
     from fedcircuits.api.federate import federate
     from fedcircuits.engines.nvflare.inside import InController
     from fedcircuits.federation.model.circuit import FederatedCircuit
@@ -157,14 +130,12 @@ def train(carrier: Any, arguments: Mapping[str, Any]) -> None:
     transport = InController(
         carrier, Path(arguments["answers"]), Path(arguments["progress"]), LONGEST
     )
-    told = dict(arguments["federate"])
     error: str | None = None
     rest = None
     try:
-        fed = federate(None, engine=transport, **told.pop("options", {}), **told)
-        assert isinstance(fed, FederatedCircuit)
+        fed = federate(None, engine=transport, **arguments["federate"])
         fed.save(carrier.folder / MODEL)
-    except Exception as raised:  # told to the coordinator; the model of the others is not lost
+    except Exception as raised:  # goes to the coordinator; the model of the others is not lost
         error, rest = f"{raised}", getattr(raised, "rest", None)
         if isinstance(rest, FederatedCircuit):
             rest.save(carrier.folder / REST)

@@ -1,70 +1,39 @@
-"""`fedcircuits federate`: a file that names clients in, one model out."""
+"""`fedcircuits federate`: train as a federation file says, and write the model."""
 
 from __future__ import annotations
 
-import inspect
 import time
-import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fedcircuits.cli.federation_file import FederationFile, read_federation
 from fedcircuits.cli.output import Output
-from fedcircuits.errors import FedcircuitsError, FederationError
+from fedcircuits.errors import FederationError
 
-# What a federation file may say, besides [clients], [kinds] and [options].
-PLAIN: dict[str, type | tuple[type, ...]] = {
-    "id": str,
-    "label": str,
-    "share_label": bool,
-    "agreement": str,
-    "learner": str,
-    "engine": str,
-    "placement": str,
-    "operation": str,
-    "missing_values": list,
-    "seed": int,
-    "min_rows": int,
-    "timeout": (int, float),
-    "allow_missing": bool,
-    "id_secret": str,
-}
-TABLES = ("clients", "kinds", "options", "engine_options", "coordinator")
-# Options of engines that are files or folders: relative to the federation file, as clients are.
-PATHS = ("token", "tls", "folder")
+if TYPE_CHECKING:
+    from fedcircuits.federation.model.circuit import FederatedCircuit
 
 
 def run(out: Output, file: Path, output: Path | None, engine: str | None) -> None:
-    """Read the file, train, save, and say what crossed the network."""
+    """Train as the federation file says, save the model, and show what was sent."""
     from fedcircuits.api.federate import federate
-    from fedcircuits.engines import engine_named
-    from fedcircuits.federation.model.circuit import FederatedCircuit
+    from fedcircuits.engines import DeclaresOptions, engine_named
 
-    told = read_federation(file)
-    to = output or told.pop("output")
-    told.pop("output", None)
-    if to is None:
-        raise FederationError(f"{file}: say where the model goes: output = 'model.fc', or -o")
-    if to.is_dir() or not to.parent.exists():
-        raise FedcircuitsError(f"cannot write {to}: not a file in an existing folder")
+    read = read_federation(file)
+    to = check_output(read, output)
+    settings = dict(read.settings)
     if engine is not None:
-        told["engine"] = engine
-    if (
-        told.get("placement", "gathered") != "gathered"
-        or told.get("operation", "mixture") != "mixture"
-    ):
-        raise FederationError(
-            f"{file}: a model file holds gathered densities; remote placement, average and vote "
-            "are for fedcircuits.federate in Python"
-        )
+        settings["engine"] = engine
     start = time.perf_counter()
     with out.progress() as progress:
-        progress(0.1, f"training with {len(told['clients'])} clients")
-        how = dict(told.pop("engine_options", {}))
-        if "progress" in inspect.signature(engine_named(told.get("engine", "local"))).parameters:
-            how["progress"] = progress
-        told["engine_options"] = how
-        fed = federate(told.pop("clients"), **told.pop("options"), **told)
-    assert isinstance(fed, FederatedCircuit)
+        progress(0.1, f"training with {len(read.clients)} clients")
+        kind = engine_named(settings.get("engine", "local"))
+        if isinstance(kind, DeclaresOptions) and "progress" in kind.OPTIONS:
+            settings["engine_options"] = {
+                **settings.get("engine_options", {}),
+                "progress": progress,
+            }
+        fed = federate(read.clients, **settings)
     fed.save(to)
     seconds = time.perf_counter() - start
     show(out, fed)
@@ -72,14 +41,8 @@ def run(out: Output, file: Path, output: Path | None, engine: str | None) -> Non
     assert fed.rule is not None
     out.result(
         {
-            "model": str(to),
-            "setting": fed.setting,
+            **summary(fed, to, seconds),
             "rule": fed.rule.name,
-            "clients": {c: fed.n_rows.get(c) for c in fed.clients},
-            "dropped": fed.dropped,
-            "n_parameters": fed.n_parameters,
-            "seconds": seconds,
-            "bytes": fed.ledger.n_bytes,
             "ledger": fed.ledger.table().to_dict("records"),
             "communication": fed.communication().to_dict("records"),
             "leaves_client": list(fed.rule.leaves_client),
@@ -87,8 +50,39 @@ def run(out: Output, file: Path, output: Path | None, engine: str | None) -> Non
     )
 
 
-def show(out: Output, fed: Any) -> None:
-    """Setting, rule, what left each client, and bytes."""
+def check_output(read: FederationFile, output: Path | None) -> Path:
+    """Return where the model goes; an error where that or the kind of model cannot be written."""
+    to = output or read.output
+    if to is None:
+        raise FederationError(f"{read.file}: say where the model goes: output = 'model.fc', or -o")
+    if to.is_dir() or not to.parent.exists():
+        raise FederationError(f"cannot write {to}: not a file in an existing folder")
+    placement = read.settings.get("placement", "gathered")
+    if placement != "gathered" or read.settings.get("operation", "mixture") != "mixture":
+        raise FederationError(
+            f"{read.file}: a model file holds gathered densities; remote placement, average and "
+            "vote are for fedcircuits.federate in Python"
+        )
+    return to
+
+
+def summary(fed: FederatedCircuit, to: Path, seconds: float) -> dict[str, Any]:
+    """Return what every training reports in JSON."""
+    return {
+        "model": str(to),
+        "setting": fed.setting,
+        "clients": {c: fed.n_rows.get(c) for c in fed.clients},
+        "dropped": fed.dropped,
+        "n_parameters": fed.n_parameters,
+        "seconds": seconds,
+        "bytes": fed.ledger.n_bytes,
+    }
+
+
+def show(out: Output, fed: FederatedCircuit) -> None:
+    """Show setting, rule, what left each client, and bytes."""
+    assert fed.rule is not None
+    assert fed.fitted is not None
     out.say(f"{fed!r}")
     out.say(f"setting: {fed.setting}; agreement rule: {fed.rule.name}")
     for name, loss in sorted(fed.fitted.scores.items(), key=lambda item: item[1]):
@@ -118,62 +112,3 @@ def _rows(wide: Any) -> list[tuple[str, list[int]]]:
 
 def _named(formulas: Any) -> Any:
     return formulas.rename(columns={"times measured": "ratio"}).itertuples()
-
-
-def read_federation(file: Path, needs_data: bool = True) -> dict[str, Any]:
-    """Keyword arguments of `federate` from a file, paths made relative to its folder.
-
-    Args:
-        file: in TOML.
-        needs_data: whether every client must have a data file; the parties of a federation over
-            several machines have theirs, and None stands for it.
-    """
-    try:
-        told = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FederationError(f"cannot read {file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FederationError(f"{file} is not a TOML file: {error}") from None
-    known = {*PLAIN, *TABLES, "output"}
-    strange = sorted(set(told) - known)
-    if strange:
-        raise FederationError(
-            f"{file}: no setting {strange[0]!r}; there are {', '.join(sorted(known))}"
-        )
-    clients = told.get("clients")
-    if not isinstance(clients, dict) or not clients:
-        raise FederationError(f"{file}: name the clients: [clients] with NAME = 'file.csv'")
-    answer: dict[str, Any] = {}
-    for name, kind in PLAIN.items():
-        if name in told:
-            if not isinstance(told[name], kind) or (kind is int and isinstance(told[name], bool)):
-                raise FederationError(
-                    f"{file}: {name} has a value of the wrong type: {told[name]!r}"
-                )
-            answer[name] = told[name]
-    answer["kinds"] = dict(told.get("kinds", {}))
-    answer["options"] = dict(told.get("options", {}))
-    if "engine_options" in told:
-        answer["engine_options"] = {
-            name: str(file.parent / value) if name in PATHS else value
-            for name, value in dict(told["engine_options"]).items()
-        }
-    output = told.get("output")
-    answer["output"] = None if output is None else file.parent / str(output)
-    answer["clients"], learners = {}, {}
-    for name, entry in clients.items():
-        entry = {"data": entry} if isinstance(entry, str) else entry
-        if not isinstance(entry, dict) or not isinstance(
-            entry.get("data", None if needs_data else ""), str
-        ):
-            raise FederationError(f"{file}: client {name!r} needs data = 'file.csv'")
-        odd = sorted(set(entry) - {"data", "learner"})
-        if odd:
-            raise FederationError(f"{file}: client {name!r} has no setting {odd[0]!r}")
-        answer["clients"][name] = file.parent / entry["data"] if "data" in entry else None
-        if "learner" in entry:
-            learners[name] = str(entry["learner"])
-    if learners:
-        default = answer.get("learner", "hclt")
-        answer["learner"] = {name: learners.get(name, default) for name in answer["clients"]}
-    return answer

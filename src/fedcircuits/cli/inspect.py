@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from fedcircuits.api.load import load
 from fedcircuits.circuits import Circuit
@@ -49,7 +49,7 @@ def run(out: Output, path: Path, picture: Path | None = None) -> None:
             "edges": model.n_edges,
             "depth": model.depth,
         }
-    report = getattr(model, "fit_report", None)
+    report = model.fit_report if isinstance(model, Density) else None
     if report is not None:
         facts |= {"learner": report.learner, "learned in, s": round(report.seconds, 3)}
         facts |= {str(k): v for k, v in report.sizes.items()}
@@ -68,29 +68,41 @@ def run(out: Output, path: Path, picture: Path | None = None) -> None:
     )
 
 
-def _region_graph(out: Output, model: Density, picture: Path | None) -> dict[str, Any]:
-    """The levels of a tensorised circuit in words, and as a picture if asked for."""
-    graph = getattr(model, "region_graph", None)
-    if graph is None:
+@runtime_checkable
+class HasRegionGraph(Protocol):
+    """A tensorised circuit; its class is not named here since it needs torch."""
+
+    @property
+    def region_graph(self) -> Any:
+        """The region graph."""
+        ...
+
+    def draw(self, path: Path) -> None:
+        """Draw the region graph."""
+        ...
+
+
+def _region_graph(out: Output, model: object, picture: Path | None) -> dict[str, Any]:
+    """Show the levels of a tensorised circuit; draw them where a picture is asked for."""
+    if not isinstance(model, HasRegionGraph):
         if picture is not None:
             raise QueryError(
                 f"--picture draws the region graph of an EiNet; the file holds a "
                 f"{type(model).__name__}, which has none"
             )
         return {}
+    graph = model.region_graph
     out.say(graph.summary())
     found: dict[str, Any] = {"regions": len(graph.scopes), "partitions": len(graph.partitions)}
     if picture is not None:
-        model.draw(picture)  # type: ignore[attr-defined]
+        model.draw(picture)
         out.say(f"region graph drawn to {picture}")
         found["picture"] = str(picture)
     return found
 
 
-def _federation(out: Output, model: Density) -> dict[str, Any]:
-    """Who is behind a federated model, what left each client, and bytes."""
-    if not hasattr(model, "owners"):
-        return {}
+def _federation(out: Output, model: object) -> dict[str, Any]:
+    """Show and return the clients of a federated model, what left each of them, and bytes."""
     from fedcircuits.cli.federate import show
     from fedcircuits.federation.model.circuit import FederatedCircuit
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedcircuits.cli.federation_file import read_parties
 from fedcircuits.cli.output import Output
-from fedcircuits.cli.parties import read_parties
 
 
 def run(out: Output, file: Path, kits: Path | None) -> None:
@@ -13,9 +13,9 @@ def run(out: Output, file: Path, kits: Path | None) -> None:
     from fedcircuits.engines.nvflare.kits import provision
 
     federation = read_parties(file, kits)
-    had = {party for party in federation.parties if (federation.kits / party).exists()}
-    made = provision(federation.kits, federation.host, federation.port, federation.parties)
-    new = [party for party in federation.parties if party not in had]
+    had = {party for party in federation.names if (federation.kits / party).exists()}
+    made = provision(federation.kits, federation.host, federation.port, federation.names)
+    new = [party for party in federation.names if party not in had]
     for party in new:
         out.say(f"{party}: hand {made.site(party)} to this party, over a way you trust")
     for party in sorted(had):
@@ -26,7 +26,7 @@ def run(out: Output, file: Path, kits: Path | None) -> None:
     )
     out.result(
         {
-            "kits": {party: str(made.site(party)) for party in federation.parties},
+            "kits": {party: str(made.site(party)) for party in federation.names},
             "new": new,
             "coordinator": str(made.server.parent),
             "host": federation.host,

@@ -34,7 +34,7 @@ def run(
         raise QueryError(f"--unknown is 'error' or 'missing', found {unknown!r}")
     if rows is not None and given:
         raise QueryError("give evidence as --rows or as --given, not both")
-    model = load(path)
+    model: Any = load(path)  # a classifier of a federation answers --predict alone
     question, value = asked[0], questions[asked[0]]
     if not isinstance(model, Density) and question != "predict":
         raise QueryError(f"the file holds a {type(model).__name__}, which answers --predict alone")

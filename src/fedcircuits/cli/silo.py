@@ -11,14 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcircuits.api.client_spec import client_of, learner_maker
-from fedcircuits.api.tables import as_table
+from fedcircuits.api.client_spec import ClientSpec, as_table
 from fedcircuits.cli.output import Output
 from fedcircuits.engines.nvflare.kits import forget_jobs, write_json
 from fedcircuits.engines.nvflare.site_file import PARTY_FILE, SITE_FILE
 from fedcircuits.engines.replay import Keeper
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.client.spec import ClientSpec
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.schema import read
@@ -115,9 +113,16 @@ def keeper(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -
         frame = policy.apply(
             read(as_table(party, data)), id=id, client=party, kinds=kinds, missing_values=missing
         )
-        spec = ClientSpec(party, frame, name, {}, id, kinds, missing, str(site["id_secret"]))
-        client = client_of(spec, learner_maker(name))
-        return Guarded(client, policy, audit=Path(str(site["audit"])))
+        spec = ClientSpec(
+            party,
+            frame,
+            name,
+            id=id,
+            kinds=kinds,
+            missing_values=missing,
+            id_secret=str(site["id_secret"]),
+        )
+        return Guarded(spec.make(), policy, audit=Path(str(site["audit"])))
 
     # The coordinator can see whether data or policy changed, and cannot test a guess of either.
     key = (folder / IDENTITY_KEY).read_bytes()

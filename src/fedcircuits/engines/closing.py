@@ -1,4 +1,4 @@
-"""What engines that hold processes have in common: they are closed at the end of a `with`."""
+"""The base class of engines that hold processes: closed at the end of a `with` block."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Closed when the block ends, whatever happened in it."""
+    """Something that is closed when its `with` block ends, also by an exception."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held; twice is once."""
+        """Release what is held; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,9 @@
-"""The embedded engine: clients in this process, called one after the other."""
+"""The engine \"local\": clients in this process, called one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from fedcircuits.federation.client.client import Client
 
@@ -14,18 +15,20 @@ class LocalEngine:
         clients: by name.
     """
 
+    OPTIONS: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, clients: Mapping[str, Client]) -> None:
         self._clients = dict(clients)
 
     def members(self) -> list[str]:
-        """Names, sorted."""
+        """Return the names of the clients, sorted."""
         return sorted(self._clients)
 
     def call(
         self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
     ) -> dict[str, bytes | Exception]:
-        """Hand each payload to its client; an exception is that client's, the others go on."""
-        del timeout  # a call in this process cannot be left behind
+        """Return each client's reply, or the exception it raised; the other clients continue."""
+        del timeout  # a call in this process cannot be interrupted
         answers: dict[str, bytes | Exception] = {}
         for name in sorted(payloads):
             try:
@@ -35,4 +38,4 @@ class LocalEngine:
         return answers
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: the clients are objects of this process."""

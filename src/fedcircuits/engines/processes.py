@@ -1,8 +1,8 @@
-"""The local engine with a persistent process for each client.
+"""The engine "processes": one persistent process of this machine for each client.
 
-Processes are started afresh (no fork, no pickle, no import of the caller's script) and talk through
-their standard pipes in frames of our bytes. All clients work at once. A call with a timeout comes
-back in time; the late answer of a slow client is thrown away when it arrives.
+Processes are started afresh (no fork, no pickle, no import of the caller's script or from its
+folder) and exchange frames of bytes with the server over their standard pipes. All clients work at
+once. A call with a timeout returns in time; the late reply of a slow client is discarded.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping
+from typing import ClassVar
 
 from fedcircuits.engines.closing import Closing
 from fedcircuits.engines.frames import Unframer, frame
@@ -34,7 +35,7 @@ class _Member:
     def __init__(self, name: str, make: str) -> None:
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, "-c", START, make],
+            [sys.executable, "-P", "-c", START, make],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
@@ -48,7 +49,7 @@ class _Member:
         self.unframer = Unframer()
 
     def died(self) -> ClientError:
-        """Why there will be no answer."""
+        """Return the error of a client whose process has ended."""
         try:
             code = self.process.wait(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
@@ -60,10 +61,12 @@ class ProcessEngine(Closing):
     """One process for each client.
 
     Args:
-        specs: the record each client is made from, by name.
-        make: "module:function" that makes a client of such a record, in the new process.
+        specs: the encoded spec of each client, by name.
+        make: "module:function" that makes a client of such a spec, in the new process.
         start_timeout: seconds for a process to start and read its table.
     """
+
+    OPTIONS: ClassVar[tuple[str, ...]] = ("start_timeout",)
 
     def __init__(
         self, specs: Mapping[str, bytes], make: str, start_timeout: float | None = 300.0
@@ -75,7 +78,7 @@ class ProcessEngine(Closing):
         try:
             for name in sorted(specs):
                 self._members[name] = _Member(name, make)
-            started = self.call("spec", specs, start_timeout)
+            started = self.call("start", specs, start_timeout)
             for error in started.values():
                 if isinstance(error, Exception):
                     raise error
@@ -84,17 +87,17 @@ class ProcessEngine(Closing):
             raise
 
     def members(self) -> list[str]:
-        """Names, sorted; a client whose process has ended is still a member."""
+        """Return the names of the clients, sorted, also of those whose process has ended."""
         return sorted(self._members)
 
     def process_id(self, client: str) -> int:
-        """The process of a client."""
+        """Return the id of a client's process."""
         return self._members[client].process.pid
 
     def call(
         self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
     ) -> dict[str, bytes | Exception]:
-        """Send each payload to its client, all at once; each reply, or what went wrong."""
+        """Send all payloads at once and return each client's reply, or what went wrong."""
         if not self._finalizer.alive:
             raise FederationError("the engine is closed: its clients are gone")
         self._number += 1
@@ -102,7 +105,7 @@ class ProcessEngine(Closing):
         waiting: dict[str, _Member] = {}
         for name in sorted(payloads):
             if name not in self._members:
-                answers[name] = ClientError(name, "is no member of this engine")
+                answers[name] = ClientError(name, "is not a client of this engine")
                 continue
             member = self._members[name]
             member.out.append(memoryview(frame(self._number, verb, payloads[name])))
@@ -148,7 +151,7 @@ class ProcessEngine(Closing):
                                 selector.unregister(fd)
 
     def _write(self, member: _Member, selector: selectors.BaseSelector) -> bool:
-        """Send what the pipe takes; never the end of an exchange."""
+        """Write what the pipe takes; return False, since only a reply ends an exchange."""
         if not member.out:
             selector.unregister(member.sink)
             return False
@@ -159,7 +162,7 @@ class ProcessEngine(Closing):
         return False
 
     def _read(self, member: _Member, answers: dict[str, bytes | Exception]) -> bool:
-        """Take what the pipe has; whether this call's answer is there."""
+        """Read what the pipe has; return whether this call's reply is complete."""
         data = os.read(member.source, CHUNK)
         if not data:
             answers[member.name] = member.died()
@@ -173,7 +176,7 @@ class ProcessEngine(Closing):
         return False
 
     def close(self) -> None:
-        """End all processes; twice is once."""
+        """End all processes; a second call does nothing."""
         self._finalizer()
 
 

@@ -1,6 +1,6 @@
-"""What a client's own process runs: read a frame, let the client answer, write a frame.
+"""The program of a client's own process: read a frame, let the client reply, write a frame.
 
-The function makes a client of the client spec in the first frame. The process ends when its pipe
+The client is made from the encoded spec in the first frame. The process ends when its pipe
 does, so it never outlives whoever started it.
 """
 

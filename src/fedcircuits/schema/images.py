@@ -110,6 +110,13 @@ def is_images(data: object) -> bool:
     return isinstance(data, np.ndarray) and data.dtype.names is None and data.ndim in (3, 4)
 
 
+def image_frame(images: NDArray[np.generic]) -> pd.DataFrame:
+    """Return levels (n, h, w), (n, h, w, 1) or (n, h, w, 3) as a column for each pixel."""
+    channels = 1 if images.ndim == 3 else images.shape[3]
+    names = image_schema(images.shape[1], images.shape[2], channels).names
+    return pd.DataFrame(images.reshape(len(images), len(names)), columns=list(names))
+
+
 def encode_images(schema: Schema, images: NDArray[np.generic]) -> Table:
     """Images as rows of a schema of pixels, which may hold some of them only (a patch).
 

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedcircuits.engines.closing import Closing
 from fedcircuits.engines.nvflare.channel import RELAY, Link
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 # While an answer is waited for, the server is asked about its sites after so many seconds, again
 # and again; a site that was away so many times in a row is given up.
 LOOK, MISSES = 10.0, 3
-HERE = "fedcircuits.engines.nvflare.engine:born_here"
+HERE = "fedcircuits.engines.nvflare.engine:client_here"
 
 
 class Parties(Closing):
@@ -178,10 +178,12 @@ class NvflareEngine(Parties):
         folder: of the kits; removed at the end.
 
     Args:
-        specs: the record each client is made from, by name.
-        make: "module:function" that makes a client of such a record, at its site.
+        specs: the encoded spec of each client, by name.
+        make: "module:function" that makes a client of such a spec, at its site.
         start_timeout: seconds for all of it to start.
     """
+
+    OPTIONS: ClassVar[tuple[str, ...]] = ("start_timeout",)
 
     def __init__(self, specs: Mapping[str, bytes], make: str, start_timeout: float = 180.0) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fedcircuits-"))
@@ -229,8 +231,8 @@ class NvflareEngine(Parties):
         return self._coordinator.process.pid
 
 
-def born_here(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -> Keeper:
-    """The client in a client spec that lies in the site's own folder."""
+def client_here(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -> Keeper:
+    """Return the client whose encoded spec lies in the site's own folder."""
     del settings
     spec = (folder / SPEC_FILE).read_bytes()
     return Keeper(lambda: named(site["make"])(spec), hashlib.sha256(spec).hexdigest())

@@ -7,7 +7,7 @@ import importlib
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from fedcircuits.engines.ray.settings import (
 from fedcircuits.engines.replay import Keeper
 from fedcircuits.engines.worker import ERROR, OK
 from fedcircuits.errors import ClientError, FederationError
-from fedcircuits.federation.client.spec import ClientSpec
 
 ray: Any = _ray  # its types come and go with its versions
 Ref = Any  # what a call to an actor gives at once, and later its reply
@@ -60,9 +59,9 @@ class Member:
     """One client in a process of the cluster. A restart runs the constructor again, no more.
 
     Args:
-        record: what the client is made from.
+        record: the encoded spec of the client.
         make: "module:function" that makes it.
-        rows: its rows where the record has none.
+        rows: its rows, where the spec has none.
         identity: a name for its data and settings.
     """
 
@@ -70,7 +69,7 @@ class Member:
         self._record, self._make, self._rows, self._identity = record, make, rows, identity
         self._keeper: Keeper | None = None
 
-    def made(self) -> tuple[str, Any]:
+    def start(self) -> tuple[str, Any]:
         """Make the client; where it is, or why it cannot be made."""
         try:
             self._kept()
@@ -92,11 +91,8 @@ class Member:
         if self._keeper is None:
             module, _, function = self._make.partition(":")
             make = getattr(importlib.import_module(module), function)
-            record = self._record
-            if self._rows is not None:
-                spec = ClientSpec.from_bytes(record)
-                record = replace(spec, data=_as_frame(self._rows)).to_bytes()
-            self._keeper = Keeper(lambda: make(record), self._identity)
+            rows = () if self._rows is None else (_as_frame(self._rows),)
+            self._keeper = Keeper(lambda: make(self._record, *rows), self._identity)
         return self._keeper
 
 

@@ -1,8 +1,8 @@
 """The engine on a Ray cluster.
 
 Ray starts and restarts processes and moves bytes between machines. A restarted actor makes its
-client anew from the client spec and is told again what it was told before (`replay`), so a killed
-process or node costs time and changes no model.
+client anew from its spec and is sent the earlier requests again (`replay`), so a killed process or
+node costs time and changes no model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedcircuits.engines.closing import Closing
 from fedcircuits.engines.ray import cluster
@@ -30,8 +30,8 @@ class RayEngine(Closing):
     """Clients as actors of a Ray cluster.
 
     Args:
-        specs: the record each client is made from, by name.
-        make: "module:function" that makes a client of such a record, in the actor.
+        specs: the encoded spec of each client, by name.
+        make: "module:function" that makes a client of such a spec, in the actor.
         address: of a running cluster ("host:port", or "auto" for the one of this machine); None for
             the one this process is connected to, else for one on this machine alone that is
             started now and stopped in the end.
@@ -47,8 +47,13 @@ class RayEngine(Closing):
             clusters that encrypt.
         folder: where replies are kept, so that a run that was killed goes on from there.
         progress: called with the part of the clients that have answered and what was asked.
-        rows: references to objects of the cluster, for clients whose record has no rows.
+        rows: references to objects of the cluster, for clients whose spec has no rows.
     """
+
+    OPTIONS: ClassVar[tuple[str, ...]] = (
+        "address", "num_cpus", "num_gpus", "resources", "max_restarts", "start_timeout", "token",
+        "tls", "folder", "progress",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -87,14 +92,14 @@ class RayEngine(Closing):
                     max_restarts,
                     _wants(name, num_cpus, num_gpus, resources),
                 )
-            self._be_born()
+            self._wait_for_clients()
         except BaseException:
             self.close()
             raise
 
-    def _be_born(self) -> None:
+    def _wait_for_clients(self) -> None:
         """Wait until every client is made."""
-        waiting = {actor.made.remote(): name for name, actor in self._actors.items()}
+        waiting = {actor.start.remote(): name for name, actor in self._actors.items()}
         deadline = time.monotonic() + self._start_timeout
         while waiting:
             self._tell(1 - len(waiting) / len(self._actors), "starting clients")
@@ -109,7 +114,7 @@ class RayEngine(Closing):
                 try:
                     self._places[name] = cluster.fetch(name, ref)
                 except LostError:  # while it read its table
-                    waiting[self._actors[name].made.remote()] = name
+                    waiting[self._actors[name].start.remote()] = name
 
     @staticmethod
     def is_there(data: object) -> bool:
@@ -182,7 +187,7 @@ class RayEngine(Closing):
                 except LostError:
                     time.sleep(PAUSE)
                     due.setdefault(name, time.monotonic() + self._start_timeout)
-                    coming[self._actors[name].made.remote()] = name
+                    coming[self._actors[name].start.remote()] = name
                 except ClientError as error:
                     answers[name] = error
             for ref, name in list(coming.items()):

@@ -1,0 +1,98 @@
+"""The settings of a run of `federate`, in Python and in federation files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self
+
+from fedcircuits import learners
+from fedcircuits.api.client_spec import CLASSIFIERS, ClientLearner
+from fedcircuits.api.learn import DEFAULT_LEARNER
+from fedcircuits.errors import FederationError, LearningError, unknown_name
+from fedcircuits.federation.agreement import Rule, check_name
+from fedcircuits.federation.server.settings import ServerSettings
+from fedcircuits.federation.wire.transport import Transport
+from fedcircuits.schema import Kind
+
+Placement = Literal["gathered", "remote"]
+Operation = Literal["mixture", "average", "vote"]
+Engine = str | Transport | Callable[..., Transport]
+Learners = str | ClientLearner | Mapping[str, str | ClientLearner]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(ServerSettings):
+    """All settings of one run of `federate`, checked when made.
+
+    Attributes:
+        id: column that aligns rows of different clients; never a variable.
+        share_label: send the owner's label to the other clients, over the ids.
+        learner: for all clients, or one by client name.
+        agreement: name of an agreement rule, a rule, or "auto".
+        engine: "local" (in this process), "processes" (one for each client), "ray" (a cluster),
+            "nvflare" (organisations), or an engine.
+        engine_options: of the named engine, as its class documents them.
+        placement: "gathered" brings the client models here, "remote" leaves them where they are.
+        operation: "mixture" for a density of sums and products; "average" or "vote" for a
+            classifier made of any client models (`FederatedEnsemble`).
+        kinds: kinds of columns, where a guess would be wrong.
+        missing_values: spellings of a missing value besides those pandas knows.
+        id_secret: mixed into digests of ids; clients know it, the server does not.
+        options: of the named rule; `federate` takes them as keywords of their own.
+    """
+
+    id: str | None = None
+    share_label: bool = False
+    learner: Learners = DEFAULT_LEARNER
+    agreement: str | Rule = "auto"
+    engine: Engine = "local"
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
+    placement: Placement = "gathered"
+    operation: Operation = "mixture"
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    missing_values: Sequence[object] = ()
+    id_secret: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.placement not in ("gathered", "remote"):
+            raise FederationError(f"placement is gathered or remote, found {self.placement!r}")
+        if self.operation not in ("mixture", "average", "vote"):
+            raise FederationError(
+                f"operation is mixture, average or vote, found {self.operation!r}"
+            )
+        if isinstance(self.agreement, str):
+            check_name(self.agreement)
+        for name in self.learner.values() if isinstance(self.learner, Mapping) else [self.learner]:
+            known = {**learners.BY_NAME, **CLASSIFIERS}
+            if isinstance(name, str) and name not in known:
+                raise LearningError(unknown_name("learner", name, sorted(known)))
+
+    @classmethod
+    def from_keywords(cls, **given: Any) -> Self:
+        """Return settings; keywords that are none of them are options of the agreement rule.
+
+        None stands for the default of a setting that is a mapping.
+        """
+        known = {entry.name for entry in fields(cls)} - {"options"}
+        own = {name: value for name, value in given.items() if name in known}
+        own = {
+            name: {} if value is None and name in ("kinds", "engine_options") else value
+            for name, value in own.items()
+        }
+        return cls(**own, options={k: v for k, v in given.items() if k not in known})
+
+    def learner_of(self, client: str) -> str | ClientLearner:
+        """Return the learner of a client."""
+        if not isinstance(self.learner, Mapping):
+            return self.learner
+        if client not in self.learner:
+            raise FederationError(f"no learner is named for client {client!r}")
+        return self.learner[client]
+
+    def kinds_with_label(self) -> dict[str, Kind]:
+        """Return the kinds of columns, the label categorical unless it is given another kind."""
+        label: dict[str, Kind] = {} if self.label is None else {self.label: "categorical"}
+        return {**label, **self.kinds}
