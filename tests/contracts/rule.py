@@ -24,7 +24,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.circuits import Circuit, Composite, build
 from fedcircuits.federation.agreement import Rule
-from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.schema import Table
 from tolerances import MASS
 

@@ -10,7 +10,7 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
-from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.learners.hclt.learner import Mixture
 
 pytestmark = pytest.mark.slow

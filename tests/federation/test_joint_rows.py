@@ -15,7 +15,7 @@ from contracts.rule import LEARNER, RuleContract, rows_split, small_table
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import Joint
 from fedcircuits.federation.client.rounds import add_up, learn_alone
-from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 

@@ -16,7 +16,7 @@ from contracts.federations import ID, LABEL, split
 from fedcircuits import encoding
 from fedcircuits.errors import ClientError, FederationError, StorageError
 from fedcircuits.federation.client.calibration import Calibration
-from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 
 ROWS = table(seed=9, n=30).drop(columns=ID)
 VERTICAL = {"agreement": "latent", "n_clusters": 3}

@@ -12,7 +12,7 @@ from contracts.federations import ID, local, split
 from contracts.rule import LEARNER, RuleContract, columns_split, small_table
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import Latent
-from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.wire import messages as m
 from fedcircuits.federation.wire.packing import unpack_codes
 from fedcircuits.federation.wire.randomised_response import (

@@ -18,8 +18,8 @@ from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings
 from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engine_named
 from fedcircuits.errors import ClientError, FederationError, unknown_name
 from fedcircuits.federation.agreement import Rule, make_rule
-from fedcircuits.federation.model.circuit import FederatedCircuit
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
+from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts, Job, LostClientError, fit
 from fedcircuits.federation.server.remote import RemoteDensity

@@ -28,7 +28,7 @@ def run(
     from fedcircuits.api.load import load
     from fedcircuits.engines.nvflare.coordinator import Coordinator
     from fedcircuits.engines.nvflare.kits import Kits
-    from fedcircuits.federation.model.circuit import FederatedCircuit
+    from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 
     federation = read_parties(file, kits)
     to = check_output(federation, output)
@@ -125,7 +125,7 @@ def train(carrier: Any, arguments: Mapping[str, Any]) -> None:
     """Train inside the NVFlare controller and save the model there for the coordinator to fetch."""
     from fedcircuits.api.federate import federate
     from fedcircuits.engines.nvflare.inside import InController
-    from fedcircuits.federation.model.circuit import FederatedCircuit
+    from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 
     transport = InController(
         carrier, Path(arguments["answers"]), Path(arguments["progress"]), LONGEST

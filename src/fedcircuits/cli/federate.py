@@ -11,7 +11,7 @@ from fedcircuits.cli.output import Output
 from fedcircuits.errors import FederationError
 
 if TYPE_CHECKING:
-    from fedcircuits.federation.model.circuit import FederatedCircuit
+    from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 
 
 def run(out: Output, file: Path, output: Path | None, engine: str | None) -> None:

@@ -104,7 +104,7 @@ def _region_graph(out: Output, model: object, picture: Path | None) -> dict[str,
 def _federation(out: Output, model: object) -> dict[str, Any]:
     """Show and return the clients of a federated model, what left each of them, and bytes."""
     from fedcircuits.cli.federate import show
-    from fedcircuits.federation.model.circuit import FederatedCircuit
+    from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 
     if not isinstance(model, FederatedCircuit) or model.rule is None:
         return {}

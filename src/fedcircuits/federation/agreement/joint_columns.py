@@ -36,9 +36,8 @@ from fedcircuits.federation.agreement._shared.aligned import (
 from fedcircuits.federation.agreement._shared.latent_classes import fit_tuples
 from fedcircuits.federation.agreement._shared.validation import key_of_model
 from fedcircuits.federation.client.branches import component_key
-from fedcircuits.federation.model.placement import SERVER
 from fedcircuits.federation.plan.weights import log_shares
-from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, drop_or_raise, read_reports
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server

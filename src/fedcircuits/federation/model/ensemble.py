@@ -1,16 +1,16 @@
-"""A federated circuit that is no density: client classifiers below one node that averages or votes.
+"""A federated circuit of classifiers: the clients' models below one node that averages or votes.
 
-FC[DT] of the paper with trees or forests at the clients; any other model that gives p(y | x) may
-sit beside them. Every client needs the label.
+It predicts the label and is no density (section 3.2, bagging). With trees or forests at the clients
+it is FC[DT] of the paper; any other model that gives p(y | x) may take part. Every client needs the
+label.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,15 +18,21 @@ import pandas as pd
 from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
 from fedcircuits.density.batched import Question, ask
-from fedcircuits.errors import FedcircuitsWarning, FederationError, QueryError
+from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.client.classifiers import KEY, Classifier, part_of
+from fedcircuits.federation.model.node_placement import Placed
 from fedcircuits.federation.model.operations import OPERATIONS, Operation
-from fedcircuits.federation.model.placement import SERVER, Placed
+from fedcircuits.federation.model.run import HoldsClients, Run
 from fedcircuits.federation.plan.weights import shares
-from fedcircuits.federation.server.remote import AskedById, ClientsAwayError, RemoteDensity
+from fedcircuits.federation.server.circuit_builder import SERVER
+from fedcircuits.federation.server.remote import (
+    ClientsAwayError,
+    RemoteDensity,
+    asked_by_id,
+    warn_of_away,
+)
 from fedcircuits.federation.server.server import Server, Setting
 from fedcircuits.federation.wire import messages as m
-from fedcircuits.federation.wire.ids import digests
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.schema import Data, Schema, Table, Variable, read
 from fedcircuits.schema.table import Unknown
@@ -35,24 +41,24 @@ Decode = Callable[[bytes, str], Classifier]
 
 
 @dataclass(frozen=True, eq=False)
-class FederatedEnsemble:
-    """Average or vote over client classifiers.
+class FederatedEnsemble(HoldsClients):
+    """Predicts the label by an average of, or a vote over, the clients' classifiers.
 
     Attributes:
-        schema: agreed.
+        schema: agreed by all clients.
         label: the variable that is predicted.
-        models: by client; here, or references to models that stay there.
+        models: classifiers by client, or references to those that stay at their client.
         rows: (k,) rows of each class behind each model, by client.
-        operation: what the root does.
+        operation: average or vote.
         weighting: weights of the clients: "rows" or "equal".
-        rebase: whether a client's posterior is carried over from its own shares of the classes to
+        rebase: whether a client's posterior is corrected from its own shares of the classes to
             those of all clients, which matters where labels are skewed.
         setting: horizontal, vertical or hybrid.
-        ledger: every byte that crossed the network.
-        dropped: clients that fell out, and why.
+        ledger: bytes of every message between server and clients.
+        dropped: why a client is no longer in the federation, by client.
         id: column that aligns rows.
         secret: mixed into digests of ids.
-        run: the run behind it.
+        run: the run that made it; None where it was loaded from a file.
     """
 
     schema: Schema
@@ -67,11 +73,11 @@ class FederatedEnsemble:
     dropped: dict[str, str] = field(default_factory=dict)
     id: str | None = None
     secret: str = field(default="", repr=False)
-    run: Any = field(default=None, repr=False)
+    run: Run | None = field(default=None, repr=False)
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Sorted names."""
+        """Sorted names of the clients."""
         return tuple(sorted(self.models))
 
     @property
@@ -81,34 +87,36 @@ class FederatedEnsemble:
 
     @property
     def psi(self) -> tuple[Placed, ...]:
-        """Where every node is: a leaf at each client, the root at the server."""
+        """The machine of every node: a leaf at each client, the root at the server."""
         leaves = [Placed(at, client, (SERVER,)) for at, client in enumerate(self.clients)]
         return (*leaves, Placed(len(leaves), SERVER, ()))
 
     @property
     def omega(self) -> tuple[Operation | None, ...]:
-        """What every node does."""
+        """The operation of every node, None for a leaf."""
         return (*(None for _ in self.clients), self.operation)
 
     @property
     def n_parameters(self) -> int:
-        """Of all client models together, as far as they are known."""
+        """Parameters of all client models together, as far as they are known."""
         return sum(model.n_parameters for model in self.models.values())
 
     def predict_proba(
         self, data: Data, target: str | None = None, *, unknown: Unknown = "error"
     ) -> pd.DataFrame:
-        """p(label | features): one column for each category; votes are shares of the votes.
+        """Returns p(label | features), one column for each category; of a vote the shares.
 
-        `answer.attrs["spoke"]` says which clients the answer is from.
+        `answer.attrs["spoke"]` lists the clients that answered, `["away"]` why others did not.
 
         Args:
             data: rows; absent columns are missing.
-            target: the label, and nothing else.
+            target: the label, if anything.
             unknown: whether an unseen category is an error or a missing value.
         """
         if target not in (None, self.label):
-            raise QueryError(f"the ensemble predicts {self.label!r} and nothing else")
+            raise QueryError(
+                f"the ensemble predicts its label {self.label!r} alone, found target {target!r}"
+            )
         table = self._rows(data, unknown)
         answers, away = self._posteriors(table)
         names = sorted(answers)
@@ -120,14 +128,13 @@ class FederatedEnsemble:
         answer = pd.DataFrame(proba, index=table.index, columns=columns)
         answer.attrs |= {"spoke": tuple(names), "away": away}
         if away:
-            told = f"answered by {', '.join(names)} alone; {'; '.join(away.values())}"
-            warnings.warn(told, FedcircuitsWarning, stacklevel=2)
+            warn_of_away(names, away)
         return answer
 
     def predict(
         self, data: Data, target: str | None = None, *, unknown: Unknown = "error"
     ) -> pd.Series[Any]:
-        """The likeliest category of every row."""
+        """Returns the most probable category of the label in each row."""
         proba = self.predict_proba(data, target, unknown=unknown)
         labels = pd.Series(list(proba.columns)).to_numpy()
         best = labels[proba.to_numpy().argmax(axis=1)]
@@ -136,7 +143,7 @@ class FederatedEnsemble:
         return answer
 
     def without(self, client: str) -> FederatedEnsemble:
-        """The ensemble without one client."""
+        """Returns the ensemble without one client."""
         if client not in self.models or len(self.models) == 1:
             raise FederationError(
                 f"cannot go on without {client!r}; the clients are {', '.join(self.clients)}"
@@ -149,21 +156,10 @@ class FederatedEnsemble:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the ensemble to a file that `fedcircuits.load` reads; models must be here."""
+        """Writes the ensemble to a file that `fedcircuits.load` reads; no model may be remote."""
         from fedcircuits.federation.model.ensemble_storage import to_record
 
         encoding.write(Path(path), encoding.pack(to_record(self)))
-
-    def close(self) -> None:
-        """Let go of clients that are still held."""
-        if self.run is not None:
-            self.run.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- helpers ----------------------------------------------------------------------------------
 
@@ -182,17 +178,10 @@ class FederatedEnsemble:
         servers = [p.server for p in self.models.values() if isinstance(p, RemoteDensity)]
         if ids is None or not servers:
             return table
-        return AskedById(
-            table.schema,
-            table.values,
-            table.observed,
-            table.index,
-            digests=digests(ids, servers[0].salt, self.secret, "query"),
-            hidden=(self.label,),
-        )
+        return asked_by_id(table, ids, servers[0], self.secret, [self.label])
 
     def _posteriors(self, table: Table) -> tuple[dict[str, FloatArray], dict[str, str]]:
-        """(n, k) of every client that answers, and why others do not."""
+        """Returns posteriors (n, k) by client, and why other clients did not answer."""
         answers: dict[str, FloatArray] = {}
         away: dict[str, str] = {}
         remote: dict[str, RemoteDensity] = {}
@@ -203,8 +192,8 @@ class FederatedEnsemble:
                 answers[name] = model.posterior(part_of(model.schema, table))
         while remote:
             try:
-                told = ask([Question(model, "classify", table) for model in remote.values()])
-                answers |= dict(zip(remote, told, strict=True))
+                found = ask([Question(model, "classify", table) for model in remote.values()])
+                answers |= dict(zip(remote, found, strict=True))
                 break
             except ClientsAwayError as error:
                 away |= error.why
@@ -216,7 +205,13 @@ class FederatedEnsemble:
 
 
 def _rebased(posterior: FloatArray, mine: FloatArray, every: FloatArray) -> FloatArray:
-    """p_c(y | x) q(y) / q_c(y), normalised, from rows of each class here and in all (k,)."""
+    """Returns p_c(y | x) q(y) / q_c(y), normalised (n, k).
+
+    Args:
+        posterior: (n, k) p_c(y | x) of one client.
+        mine: (k,) rows of each class at the client.
+        every: (k,) rows of each class at all clients.
+    """
     ratio = np.divide(every / every.sum(), mine / mine.sum(), where=mine > 0, out=0.0 * every)
     changed = posterior * ratio
     total = changed.sum(axis=1, keepdims=True)
@@ -226,13 +221,13 @@ def _rebased(posterior: FloatArray, mine: FloatArray, every: FloatArray) -> Floa
 def train_ensemble(
     server: Server, operation: str, keep: bool, decode: Decode, **options: Any
 ) -> FederatedEnsemble:
-    """One message to every client: fit a classifier of your columns; those that fail are dropped.
+    """Has every client fit a classifier of its columns; clients that fail are dropped.
 
     Args:
         server: schemas agreed, the label at every client.
         operation: "average" or "vote".
         keep: whether models stay at the clients; one without an encoding stays in any case.
-        decode: bytes and label to classifier.
+        decode: makes a classifier of bytes and the label's name.
         **options: weighting and rebase.
     """
     if operation not in ("average", "vote"):
@@ -253,12 +248,12 @@ def train_ensemble(
     for client, error in failures.items():
         server.drop(client, str(error))
     models: dict[str, Classifier | RemoteDensity] = {}
-    for client, told in fitted.items():
-        if told.stays:
-            schema = server.schema.select([n for n in told.columns if n != server.label])
-            models[client] = RemoteDensity(server, client, KEY, schema, told.parameters)
+    for client, reply in fitted.items():
+        if reply.stays:
+            schema = server.schema.select([n for n in reply.columns if n != server.label])
+            models[client] = RemoteDensity(server, client, KEY, schema, reply.parameters)
         else:
-            models[client] = decode(m.model_bytes(told.model), server.label)
+            models[client] = decode(m.model_bytes(reply.model), server.label)
     known = {"weighting", "rebase"}
     strange = sorted(set(options) - known)
     if strange:
@@ -267,7 +262,7 @@ def train_ensemble(
         server.schema,
         server.label,
         models,
-        {client: np.array(told.rows, dtype=float) for client, told in fitted.items()},
+        {client: np.array(reply.rows, dtype=float) for client, reply in fitted.items()},
         OPERATIONS[operation],
         setting=server.setting,
         ledger=server.ledger,

@@ -1,4 +1,4 @@
-"""An ensemble in a file: its client models, what is behind each, and how they are put together."""
+"""Saves a federation of classifiers and reads it back: client models, their rows, the operation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KIND = "ensemble"
 
 
 def to_record(fed: FederatedEnsemble) -> Record:
-    """Header and arrays; a model that stays at its client cannot be in a file."""
+    """Returns header and arrays; a model that stays at its client is an error."""
     arrays: dict[str, Any] = {}
     models: list[dict[str, Any]] = []
     for at, client in enumerate(fed.clients):
@@ -51,23 +51,23 @@ def to_record(fed: FederatedEnsemble) -> Record:
 
 
 def from_record(record: Record, decode: Callable[[Record], Density]) -> FederatedEnsemble:
-    """Inverse of `to_record`; `decode` rebuilds a density."""
-    told = record.header
+    """Returns the ensemble of a record; `decode` makes a density of a record."""
+    header = record.header
     try:
-        label = str(told["label"])
+        label = str(header["label"])
         models: dict[str, Classifier | RemoteDensity] = {}
         rows = {}
-        for at, entry in enumerate(told["models"]):
+        for at, entry in enumerate(header["models"]):
             prefix = f"model.{at}."
             own = {n[len(prefix) :]: a for n, a in record.arrays.items() if n.startswith(prefix)}
             inner = Record(entry["kind"], entry["header"], own)
             models[str(entry["client"])] = classifier_from_record(inner, label, decode)
             rows[str(entry["client"])] = np.asarray(record.arrays[f"rows.{at}"], dtype=float)
-        if told["weighting"] not in ("rows", "equal") or told["setting"] not in (
+        if header["weighting"] not in ("rows", "equal") or header["setting"] not in (
             "horizontal", "vertical", "hybrid",
         ):  # fmt: skip
             raise StorageError("the ensemble in the file is not valid: weighting or setting")
-        schema = Schema.from_json(told["schema"])
+        schema = Schema.from_json(header["schema"])
         if label not in schema or not models:
             raise StorageError("the ensemble in the file is not valid: label or models")
         return FederatedEnsemble(
@@ -75,13 +75,13 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
             label,
             models,
             rows,
-            OPERATIONS[told["operation"]],
-            weighting=told["weighting"],
-            rebase=bool(told["rebase"]),
-            setting=told["setting"],
-            ledger=Ledger.from_totals(told["ledger"]),
-            dropped={str(k): str(v) for k, v in told["dropped"].items()},
-            id=told["id"],
+            OPERATIONS[header["operation"]],
+            weighting=header["weighting"],
+            rebase=bool(header["rebase"]),
+            setting=header["setting"],
+            ledger=Ledger.from_totals(header["ledger"]),
+            dropped={str(k): str(v) for k, v in header["dropped"].items()},
+            id=header["id"],
         )
     except StorageError:
         raise

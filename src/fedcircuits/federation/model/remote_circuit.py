@@ -18,9 +18,13 @@ import pandas as pd
 from fedcircuits.circuits.graph import Graph
 from fedcircuits.density import Density, Given
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, QueryError
-from fedcircuits.federation.model.circuit import FederatedCircuit
-from fedcircuits.federation.server.remote import AskedById, ClientsAwayError, RemoteDensity
-from fedcircuits.federation.wire.ids import digests
+from fedcircuits.federation.model.federated_circuit import FederatedCircuit
+from fedcircuits.federation.server.remote import (
+    ClientsAwayError,
+    RemoteDensity,
+    asked_by_id,
+    warn_of_away,
+)
 from fedcircuits.schema import Data, Table, read
 from fedcircuits.schema.table import Unknown
 
@@ -65,11 +69,7 @@ class RemoteCircuit(FederatedCircuit):
                     raise
                 raise QueryError(f"{error}; {'; '.join(away.values())}") from None
         if away:
-            warnings.warn(
-                f"answered by {', '.join(present.clients)} alone; {'; '.join(away.values())}",
-                FedcircuitsWarning,
-                stacklevel=3,
-            )
+            warn_of_away(present.clients, away)
         if isinstance(answer, (pd.Series, pd.DataFrame)) and "spoke" not in answer.attrs:
             answer.attrs |= {"spoke": present.clients, "away": dict(away)}
         return answer
@@ -104,14 +104,8 @@ class RemoteCircuit(FederatedCircuit):
         if self.id is None or self.id not in frame.columns or self.id in self.schema:
             return table
         server = next(p.server for p in self.parts if isinstance(p, RemoteDensity))
-        return AskedById(
-            table.schema,
-            table.values,
-            table.observed,
-            table.index,
-            digests=digests(frame[self.id], server.salt, self.secret, "query"),
-            hidden=tuple(sorted({name for name in (without, asked) if name is not None})),
-        )
+        hidden = {name for name in (without, asked) if name is not None}
+        return asked_by_id(table, frame[self.id], server, self.secret, hidden)
 
     def _evidence(
         self, given: Given | None, unknown: Unknown = "error", asked: str | None = None

@@ -16,7 +16,7 @@ from fedcircuits.errors import StorageError
 from fedcircuits.federation.agreement import RULES
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.client.calibration import Calibration
-from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.schema import Schema

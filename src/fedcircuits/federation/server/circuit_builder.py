@@ -9,6 +9,8 @@ from fedcircuits.circuits.graph import Graph
 from fedcircuits.density import Density
 from fedcircuits.federation.plan.weights import log_shares
 
+SERVER = "server"  # owner of the parts and nodes that are at the server
+
 
 class CircuitBuilder:
     """Collects parts and glues them; remembers which client each part came from (psi).

@@ -6,20 +6,23 @@ one message to each client (`AtClients.answer`), whatever the number of its mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.arrays import Arrays, FloatArray
 from fedcircuits.density import Density
 from fedcircuits.density.batched import Question, ask
 from fedcircuits.encoding import Record
-from fedcircuits.errors import FederationError, StorageError
+from fedcircuits.errors import FedcircuitsWarning, FederationError, StorageError
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire.ids import digests
 from fedcircuits.federation.wire.transport import ClientAwayError
 from fedcircuits.schema import Schema, Table
 
@@ -51,6 +54,31 @@ class AskedById(Table):
     def rows(self, which: Any) -> Table:
         """Some of the rows."""
         return replace(super().rows(which), digests=self.digests[which])  # type: ignore[call-arg]
+
+
+def asked_by_id(
+    table: Table, ids: pd.Series[Any], server: Server, secret: str, hidden: Iterable[str]
+) -> AskedById:
+    """Returns rows whose missing cells the clients look up by id, but for the hidden columns.
+
+    Args:
+        table: the cells that are known here.
+        ids: (n,) of the rows.
+        server: whose salt the digests of ids have.
+        secret: mixed into the digests, as at the clients.
+        hidden: names of variables.
+    """
+    found = digests(ids, server.salt, secret, "query")
+    known = table.schema, table.values, table.observed, table.index
+    return AskedById(*known, digests=found, hidden=tuple(sorted(hidden)))
+
+
+def warn_of_away(answered: Iterable[str], away: Mapping[str, str]) -> None:
+    """Warns that some clients alone answered a query, and why the others did not."""
+    why = "; ".join(away.values())
+    warnings.warn(
+        f"answered by {', '.join(answered)} alone; {why}", FedcircuitsWarning, stacklevel=4
+    )
 
 
 @dataclass(frozen=True, eq=False)

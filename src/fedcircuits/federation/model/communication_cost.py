@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.model.circuit import FederatedCircuit
+from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.wire import ledger as paper
 
 TRAINING = ("schema", "alignment", "agreement", "validation", "calibration", "training")
@@ -20,7 +20,7 @@ def communication(
     rival_parameters: int | None = None,
     activation: int = 64,
 ) -> pd.DataFrame:
-    """What was measured, and what the formulas say of this run: numbers, bytes, and the ratio.
+    """Returns numbers and bytes of a run, measured and by the formulas, and their ratio.
 
     Args:
         fed: a federation that was trained.
@@ -32,7 +32,9 @@ def communication(
     """
     found = fed.fitted
     if found is None:
-        raise FederationError("a federation without fitted parts says nothing of its training")
+        raise FederationError(
+            "this federation keeps no record of its fitted parts: federate again to compare"
+        )
     clients = fed.clients
     size = {key: model.n_parameters for key, model in found.models.items()}
     total = {c: sum(n for k, n in size.items() if k[0] == c) for c in clients}

@@ -1,11 +1,16 @@
-"""`FederatedCircuit`: the result, itself a Density (Definition 4: a graph, psi and omega)."""
+"""`FederatedCircuit`: the model that a federation makes, itself a density (Definition 4).
+
+Its parts are the clients' models, its sums and products are at the server. All queries are those of
+a circuit over whole densities (`circuits.over_parts`); where every part is a circuit in this
+process, the merged circuit gives the same answers faster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -22,8 +27,9 @@ from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.model import operations
-from fedcircuits.federation.model.placement import SERVER, Placed, placement
-from fedcircuits.federation.server.circuit_builder import CircuitBuilder
+from fedcircuits.federation.model.node_placement import Placed, placement
+from fedcircuits.federation.model.run import HoldsClients, Run
+from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, Reports, class_log_probs
 from fedcircuits.federation.server.server import Setting
 from fedcircuits.federation.wire.ledger import Ledger
@@ -31,24 +37,8 @@ from fedcircuits.schema import Data, Schema, Table, read
 from fedcircuits.schema.table import Unknown
 
 
-class Run(Protocol):
-    """What can still be done with the run that made a federation."""
-
-    def join(self, fed: FederatedCircuit, name: str, data: Any, learner: Any) -> FederatedCircuit:
-        """Let a client join."""
-        ...
-
-    def retrain(self, clients: list[str]) -> FederatedCircuit:
-        """Train again with some of the clients."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the clients."""
-        ...
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class FederatedCircuit(Composite):
+class FederatedCircuit(Composite, HoldsClients):
     """One density over the variables of all clients.
 
     Attributes:
@@ -57,11 +47,11 @@ class FederatedCircuit(Composite):
         setting: horizontal, vertical or hybrid.
         rule: the agreement rule.
         fitted: what was fitted, for gluing again.
-        ledger: every byte that crossed the network.
-        dropped: clients that fell out, and why.
+        ledger: bytes of every message between server and clients.
+        dropped: why a client is no longer in the federation, by client.
         n_rows: rows of each client.
         id: the column that aligns rows; ignored in the rows of a query where models are gathered.
-        run: the run behind it; None where it was loaded from a file.
+        run: the run that made it; None where it was loaded from a file.
     """
 
     owners: tuple[str, ...] = ()
@@ -76,7 +66,7 @@ class FederatedCircuit(Composite):
 
     @classmethod
     def glue(cls, rule: Rule, fitted: FittedParts, **facts: Any) -> Self:
-        """Glue fitted parts by a rule; facts are the other attributes."""
+        """Returns the model that a rule makes of fitted parts; facts are the other attributes."""
         builder, root = rule.glue(fitted)
         return cls._assembled(builder, root, rule=rule, fitted=fitted, **facts)
 
@@ -111,7 +101,7 @@ class FederatedCircuit(Composite):
         )
 
     def _facts(self) -> dict[str, Any]:
-        """What a federation made from this one has in common with it."""
+        """Attributes that a federation made from this one takes over."""
         names = ("setting", "rule", "ledger", "dropped", "n_rows", "id", "run")
         return {name: getattr(self, name) for name in names}
 
@@ -119,31 +109,31 @@ class FederatedCircuit(Composite):
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Clients with a part in the model; where they made one model together, all of them."""
+        """Sorted names of the clients whose rows are in the model."""
         made = set() if self.fitted is None else {c for c, _, _ in self.fitted.models}
         return tuple(sorted((set(self.owners) | made) - {SERVER}))
 
     @property
     def fit_reports(self) -> Reports:
-        """What the clients' learners said about their fits, by client and job."""
+        """Reports of the clients' learners about their fits, by client and job."""
         return {} if self.fitted is None else self.fitted.reports
 
     @property
     def psi(self) -> tuple[Placed, ...]:
-        """Where every node is, leaves first."""
+        """The machine of every node, leaves first (psi of Definition 4)."""
         return placement(self.structure, self.owners)
 
     @property
     def omega(self) -> tuple[operations.Operation | None, ...]:
-        """What every node does; None for a leaf, which answers for itself."""
+        """The operation of every node, None for a leaf (omega of Definition 4)."""
         kinds = [operations.MIXTURE if s else operations.PRODUCT for s in self.structure.is_sum]
         return (None,) * len(self.parts) + tuple(kinds)
 
-    # --- hooks: where all parts are here, one merged circuit is faster ----------------------------
+    # --- hooks: the merged circuit where there is one, a calibrated label -------------------------
 
     @cached_property
     def _one(self) -> Density | None:
-        """The same distribution as one circuit, where all parts are here and are circuits."""
+        """The same distribution as one circuit; None unless every part is a circuit here."""
         if all(isinstance(part, Circuit) for part in self.parts):
             return self.merged()
         return None
@@ -231,15 +221,15 @@ class FederatedCircuit(Composite):
     # --- clients come and go ----------------------------------------------------------------------
 
     def without(self, client: str, *, rebuild_grid: bool = False) -> FederatedCircuit:
-        """The federation without one client: glued again from what the others sent.
+        """Returns the federation without one client, made again from the others' fitted parts.
 
-        Horizontally this is one-pass training of the others on the agreed schema and grid. In the
-        other settings the variables that only the leaver held leave the model. What the leaver told
-        of categories and grids stays, and `dropped` lists it.
+        Where rows are split this equals one-pass training of the others on the agreed schema and
+        grid. In the other settings the variables that only this client held leave the model. Its
+        share in the agreed categories and grids stays; `dropped` lists what.
 
         Args:
             client: who leaves.
-            rebuild_grid: train the others again, so that nothing of the leaver stays.
+            rebuild_grid: train the others again, so that nothing of this client stays.
         """
         if client not in self.clients or self.rule is None or self.fitted is None:
             raise FederationError(
@@ -263,7 +253,7 @@ class FederatedCircuit(Composite):
         return type(self).glue(facts.pop("rule"), rest, **facts)
 
     def _stays(self, client: str) -> str:
-        """What a leaver contributed to what was agreed."""
+        """A sentence on what stays in the model of a client that left."""
         held = {
             name
             for part, owner in zip(self.parts, self.owners, strict=True)
@@ -274,7 +264,13 @@ class FederatedCircuit(Composite):
         return f"its share in the agreed categories and grids stays ({names})"
 
     def without_parts(self, away: Mapping[str, str]) -> Self:
-        """Private parts of some clients are summed out; their share of mixtures goes to others."""
+        """Returns the model with the private parts of some clients summed out.
+
+        Their share of mixtures goes to the clients that hold the same variables.
+
+        Args:
+            away: why each client is left out.
+        """
         held_by_others = {
             name
             for part, owner in zip(self.parts, self.owners, strict=True)
@@ -291,25 +287,25 @@ class FederatedCircuit(Composite):
                 builder.register([(part, owner)])
                 leaves[at] = builder.part(part)
             elif set(part.schema.names) <= held_by_others:
-                values[at] = -np.inf  # another holder speaks for these variables
+                values[at] = -np.inf  # other clients hold these variables too
         up(self.plan, values, sum_product)
         root = fold_evidence(self.structure, values[:, 0], leaves, builder.graph)
         rest = self.fitted or FittedParts(self.schema, None)
         for client in away:
             rest = rest.without(client)
         rest = replace(rest, schema=self.schema)
-        told = {c: f"{why}; {self._stays(c)}" for c, why in away.items()}
-        facts = {**self._facts(), "dropped": {**self.dropped, **told}}
+        reasons = {c: f"{why}; {self._stays(c)}" for c, why in away.items()}
+        facts = {**self._facts(), "dropped": {**self.dropped, **reasons}}
         return type(self)._assembled(builder, root, rest, **facts)
 
     def with_client(self, name: str, data: Data, learner: Any = None) -> FederatedCircuit:
-        """The federation with one client more, the others not trained again.
+        """Returns the federation with one client more; the others are not trained again.
 
-        For rows split, under the rules `independent` and `product`. The newcomer must fit the
-        agreed schema: a category that nobody told of before is an error.
+        For rows split, under the rules `independent` and `product`. The new client's table must fit
+        the agreed schema: a category that no client had before is an error.
 
         Args:
-            name: of the newcomer.
+            name: of the new client.
             data: its rows.
             learner: by default that of the run.
         """
@@ -332,20 +328,9 @@ class FederatedCircuit(Composite):
             raise FederationError(f"{what} needs the run that made this model; it was loaded")
         return self.run
 
-    def close(self) -> None:
-        """Let go of clients that are still held (remote placement)."""
-        if self.run is not None:
-            self.run.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def communication(self, **options: Any) -> pd.DataFrame:
-        """Measured bytes beside the paper's formulas (`federation.communication`)."""
-        from fedcircuits.federation.model.communication import communication
+        """Returns the bytes of the run beside the paper's formulas (`communication_cost`)."""
+        from fedcircuits.federation.model.communication_cost import communication
 
         return communication(self, **options)
 

@@ -1,4 +1,4 @@
-"""psi of Definition 4: the machine of every node of a federated circuit."""
+"""The machine of every node of a federated circuit (psi of Definition 4)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.circuits.structure import Structure
-
-SERVER = "server"
+from fedcircuits.federation.server.circuit_builder import SERVER
 
 
 @dataclass(frozen=True)
@@ -19,18 +18,18 @@ class Placed:
     Attributes:
         node: its number, leaves first.
         at: the client, or the server.
-        talks_to: machines it sends its result to: those of its parents that are elsewhere.
+        sends_to: the machines of its parents where these are other machines.
     """
 
     node: int
     at: str
-    talks_to: tuple[str, ...]
+    sends_to: tuple[str, ...]
 
 
 def placement(structure: Structure, owners: Sequence[str]) -> tuple[Placed, ...]:
-    """Leaves are at their owners, sums and products at the server (section 3.2).
+    """Returns the placement of all nodes: leaves at their owners, the rest at the server.
 
-    A result crosses the network where a node and its parent are on different machines.
+    A result is sent where a node and its parent are on different machines (section 3.2).
     """
     at = [*owners, *[SERVER] * structure.n_inner]
     has_parent = np.zeros(structure.n_nodes, dtype=bool)
