@@ -1,14 +1,14 @@
-"""How well the label can be told from what each party receives, by agreement rule.
+"""How well the label can be predicted from what each party receives, by agreement rule.
 
-    .venv/bin/python benchmarks/privacy.py      # writes docs/privacy.md, about a minute
+    .venv/bin/python benchmarks/privacy.py      # writes docs/benchmarks/privacy.md, about a minute
 
 Breast cancer data, columns split at random over three clients, the label at the first one only,
-all rows aligned. Every message is recorded and searched for hints (`federation.leakage`).
+all rows aligned. Every message is recorded and searched for hints (`leakage.py`).
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import datetime
 from typing import Any
 
 import pandas as pd
@@ -24,6 +24,7 @@ from fedcircuits.federation.agreement import RULES
 from fedcircuits.federation.wire import messages as m
 from leakage import named_choices, recover_label
 from recorder import Recorder
+from tables import FOLDER, machine, wrapped
 
 RUNS: list[tuple[str, dict[str, Any]]] = [
     ("independent", {}),
@@ -38,7 +39,7 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("joint", {"label_private": True}),
 ]
 OWNER, OTHER = "client-1", "client-2"
-DOCS = Path(__file__).parent.parent / "docs" / "privacy.md"
+DOCS = FOLDER / "privacy.md"
 
 
 def main() -> None:
@@ -81,77 +82,51 @@ def main() -> None:
             f"| {other.accuracy:.3f} ({other.source or 'no hint'}) | |"
         )
         print(lines[-1])
-    DOCS.write_text(page(lines, majority, own_columns(shares[OTHER], truth)))
+    DOCS.write_text(wrapped(page(lines, majority, own_columns(shares[OTHER], truth))))
     print(f"written to {DOCS}")
 
 
 def own_columns(rows: pd.DataFrame, truth: Any) -> float:
-    """How well the other client could tell the label from its own columns, had it some labels."""
+    """How well the other client could predict the label from its own columns, with some labels."""
     tree = DecisionTreeClassifier(max_depth=4, random_state=0)
-    told = cross_val_predict(tree, rows.drop(columns=partition.ID), truth, cv=5)
-    return float((told == truth).mean())
+    guessed = cross_val_predict(tree, rows.drop(columns=partition.ID), truth, cv=5)
+    return float((guessed == truth).mean())
 
 
 def page(lines: list[str], majority: float, own: float) -> str:
     """The whole page."""
-    leaves = "\n".join(
+    leaves = [
         f"| `{name}` | {'; '.join(kind().leaves_client)} |" for name, kind in sorted(RULES.items())
+    ]
+    date = datetime.date.today().isoformat()
+    return "\n".join(
+        [
+            "# What leaves a client, and what it reveals about the label",
+            "",
+            f"`python benchmarks/privacy.py`, {date}, {machine()}.",
+            "",
+            "What it means for single rows: [../privacy.md](../privacy.md).",
+            "",
+            "## By rule, besides schema, row counts and models",
+            "",
+            "| rule | what leaves a client |",
+            "|---|---|",
+            *leaves,
+            "",
+            "## How well the label can be predicted from what a party receives",
+            "",
+            "Breast cancer data, columns at random over three clients, label at the first, all "
+            "rows aligned. Accuracy of the label from the best single hint (an index per row, "
+            "renamed at best, or numbers per row through a tree of depth 4 on held-out rows), with "
+            f"the message it came from. Always predicting the majority gives {majority:.3f}; a "
+            f"client that knew labels would reach {own:.3f} from its own columns alone, so figures "
+            "near that show that features predict the label, not that it was sent.",
+            "",
+            "| rule | server | another client | |",
+            "|---|---|---|---|",
+            *lines,
+        ]
     )
-    return f"""# What leaves a client
-
-Rows stay where they are. What does leave, in every run:
-
-- **Handshake**: names and kinds of columns, categories, row counts, counts of missing cells, and of
-  every number a *sketch*: values that at least `min_rows` (5) rows share, and means of at least
-  that many neighbouring rows. Lowest and highest values are not told. A category is told as it is,
-  however rare: do not federate columns of free text or names.
-- **Alignment** (columns split): digests of ids, keyed with a salt of the run. The server knows the
-  salt, so it can test guesses of ids that can be guessed; `id_secret="..."`, which the clients
-  agree on and the server does not know, prevents that. An id that another client does not hold is
-  seen by the server as a digest and by no client. Ids themselves are never sent. From then on a
-  client's aligned rows are known by their order, drawn at random; no message names a row.
-- **Models**: circuits on the agreed grid (gathered), or nothing but answers (remote). A circuit is
-  a summary of rows; no differential privacy is claimed for it.
-- A client is told the agreed categories and grids of its own columns only.
-
-By rule, besides:
-
-| rule | what leaves a client |
-|---|---|
-{leaves}
-
-`fedcircuits inspect model.fc` prints this for the rule of a model, `fed.ledger.table()` the bytes.
-Tests plant canaries (values of single rows, ids, categories of the label) and search every encoded
-message of every rule for them: `tests/federation/test_privacy.py`.
-
-## How well the label can be told from what a party receives
-
-Breast cancer data, columns at random over three clients, label at the first, all rows aligned.
-Accuracy of the label told from the best single hint (an index per row renamed at best, or numbers
-per row through a tree of depth 4 on held-out rows), with the message it came from. Always saying
-the majority gives {majority:.3f}; a client that knew labels would reach {own:.3f} from its own
-columns alone, so figures near that say that features predict the label, not that it was sent.
-
-| rule | server | another client | |
-|---|---|---|---|
-{chr(10).join(lines)}
-
-1.000 at `product`, `counts` and `latent` is by design: the owner clusters within the label's
-classes, so the index of a row gives its class away, up to renaming for other clients (the server
-can name the classes, since the model it glues predicts the label). Use `label_private=True` where
-that must not be; it costs accuracy. Under randomised response the server reads less from an index
-the smaller epsilon is; the epsilon is that of one index in one run, and covers neither the circuits
-nor the exact number of rows of each cluster.
-
-`joint` over split rows sends counts of pairs of states and expected counts as they are, ones among
-them: at a small client a count of one is a row's pair of values, as fine as the agreed grid. What
-the server needs is the sum over clients, and with `masked=True` that is all it can read: clients
-mask their terms by what they draw from `id_secret`, and the masks cancel. This protects against a
-server that follows the protocol and looks; one that invents clients, or clients that tell it their
-secret, can take the masks off. A client that insists writes `rounds = "masked"` into its policy.
-
-Made by `.venv/bin/python benchmarks/privacy.py`.
-"""
 
 
 if __name__ == "__main__":

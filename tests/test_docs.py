@@ -1,0 +1,91 @@
+"""The documentation: lines of readable length, links that lead somewhere, an example that runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    path
+    for folder in (".", "docs", "docs/benchmarks", "examples", "benchmarks", "tests")
+    for path in (ROOT / folder).glob("*.md")
+)
+LONGEST = 120
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def title_anchor(title: str) -> str:
+    """How a heading is addressed behind # in a link."""
+    return re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+
+
+def test_pages_are_found() -> None:
+    found = {name(path) for path in PAGES}
+    assert {"README.md", "docs/federation.md", "docs/benchmarks/privacy.md"} <= found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_lines_are_not_too_long(page: Path) -> None:
+    """Tables excepted: a row cannot be broken."""
+    lines = enumerate(page.read_text().splitlines(), 1)
+    long = [n for n, line in lines if len(line) > LONGEST and not line.lstrip().startswith("|")]
+    assert long == [], f"lines of {name(page)} over {LONGEST} characters"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    dead = []
+    for target in LINK.findall(page.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue  # another site
+        file, _, anchor = target.partition("#")
+        path = page.parent / file if file else page
+        if not path.exists():
+            dead.append(target)
+        elif anchor:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(), flags=re.MULTILINE)
+            if anchor not in {title_anchor(title) for title in titles}:
+                dead.append(target)
+    assert dead == []
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md"]
+)
+def test_paths_in_the_maps_of_the_code_exist(page: str) -> None:
+    """Names in backquotes that look like a file or folder of ours are there."""
+    bases = [ROOT, ROOT / "docs", ROOT / "src/fedcircuits", ROOT / "src/fedcircuits/federation"]
+    named = re.findall(r"`([\w./-]+(?:\.py|/))`", (ROOT / page).read_text())
+    missing = [path for path in named if not any((base / path).exists() for base in bases)]
+    assert missing == []
+
+
+def test_tree_of_the_readme_is_the_tree() -> None:
+    """Every room of the package is in "Where things are", and nothing that is not there."""
+    block = (ROOT / "README.md").read_text().split("## Where things are")[1].split("```")[1]
+    named = set(re.findall(r"^  ([\w/]+(?:\.py|/))", block, flags=re.MULTILINE))
+    source = ROOT / "src/fedcircuits"
+    rooms = {f"{path.name}/" for path in source.iterdir() if (path / "__init__.py").exists()}
+    assert rooms <= named
+    assert all((source / path).exists() for path in named)
+
+
+@pytest.mark.slow
+def test_first_example_of_the_readme_runs(tmp_path: Path) -> None:
+    """As a newcomer pastes it, in a folder of its own."""
+    code = (ROOT / "README.md").read_text().split("```python")[1].split("```")[0]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("vertical")
+    assert (tmp_path / "wine.fc").exists()
