@@ -63,7 +63,8 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 )
 def test_paths_in_the_maps_of_the_code_exist(page: str) -> None:
     """Names in backquotes that look like a file or folder of ours are there."""
-    bases = [ROOT, ROOT / "docs", ROOT / "src/fedcircuits", ROOT / "src/fedcircuits/federation"]
+    source = ROOT / "src/fedcircuits"
+    bases = [ROOT, ROOT / "docs", source, source / "federation"]
     named = re.findall(r"`([\w./-]+(?:\.py|/))`", (ROOT / page).read_text())
     missing = [path for path in named if not any((base / path).exists() for base in bases)]
     assert missing == []
