@@ -9,6 +9,7 @@ from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
 from fedcircuits.schema import MISSING, Schema, Table, Variable
+from fedcircuits.schema.events import above, below, between, not_, one_of
 
 if TYPE_CHECKING:
     from fedcircuits import learners
@@ -40,11 +41,16 @@ __all__ = [
     "Table",
     "Variable",
     "__version__",
+    "above",
+    "below",
+    "between",
     "build",
     "federate",
     "learn",
     "learners",
     "load",
+    "not_",
+    "one_of",
     "partition",
 ]
 

@@ -13,13 +13,14 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.leaf_group import LeafGroup
 from fedcircuits.circuits.leaves import family_named
+from fedcircuits.circuits.leaves.within import Within
 from fedcircuits.circuits.plan import Index, Plan, as_index
 from fedcircuits.circuits.queries.covariance import covariance
 from fedcircuits.circuits.queries.determinism import is_deterministic
 from fedcircuits.circuits.queries.likelihood import log_prob
 from fedcircuits.circuits.queries.moments import moments, variances
 from fedcircuits.circuits.queries.mpe import mpe
-from fedcircuits.circuits.queries.posterior import posterior
+from fedcircuits.circuits.queries.posterior import masses, posterior
 from fedcircuits.circuits.queries.restrict import restrict
 from fedcircuits.circuits.queries.sampling import sample
 from fedcircuits.circuits.queries.walk import choice_slots
@@ -29,6 +30,7 @@ from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError, StructureError
 from fedcircuits.schema import Grid, Schema, Table
+from fedcircuits.schema.events import Region
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +122,11 @@ class Circuit(Density):
         return answer
 
     @cached_property
+    def within_cache(self) -> dict[tuple[int, Region], Within]:
+        """Leaves given events, by first leaf of the group and event (see `passes`)."""
+        return {}
+
+    @cached_property
     def choice_slots(self) -> IntArray:
         """(n_nodes,) which random number of a row each sum uses."""
         return choice_slots(self.structure, self.leaf_column)
@@ -179,6 +186,9 @@ class Circuit(Density):
     def posterior_table(self, table: Table, column: int) -> FloatArray:
         return posterior(self, table, column)
 
+    def masses_table(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
+        return masses(self, table, column, regions)
+
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
         return covariance(self, evidence, columns)
 
@@ -195,6 +205,11 @@ class Circuit(Density):
     def mpe_is_exact(self) -> bool:
         """Whether the circuit is deterministic (provably, by the supports of its leaves)."""
         return is_deterministic(self)
+
+    @property
+    def answers_events(self) -> bool:
+        """Always: every leaf family has the probability of a set."""
+        return True
 
     # --- storage ----------------------------------------------------------------------------------
 

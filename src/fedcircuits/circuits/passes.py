@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.circuits.leaf_group import LeafGroup
+from fedcircuits.circuits.leaves.within import Within
 from fedcircuits.circuits.plan import DenseSums, Index, Plan, Products, Step, Sums
 from fedcircuits.schema import Table
+from fedcircuits.schema.events import Region
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
@@ -20,6 +23,7 @@ LOWEST = float(np.finfo(np.float64).min)
 CHUNK_BYTES = 4 * 2**20
 # Below this a dense sum has lost digits to underflow and is worked out again in log-space.
 TINY = 1e-280
+MOST_EVENTS = 4096  # kept for one circuit
 
 Combine = Callable[[FloatArray, Step], None]
 
@@ -35,15 +39,32 @@ def chunked(circuit: Circuit, table: Table) -> Iterator[tuple[slice, Table]]:
 
 
 def leaf_log_prob(circuit: Circuit, table: Table, values: FloatArray) -> None:
-    """Fill the leaves' rows of values (n_nodes, n): log-density, or 0 where not observed."""
+    """Fill the leaves' rows of values (n_nodes, n): log-density, log-probability of an event, or 0.
+
+    0 is the logarithm of the whole mass: nothing is known of the cell.
+    """
     for group in circuit.groups:
         column, seen = table.values[:, group.column], table.observed[:, group.column]
         if not seen.any():
             values[group.nodes] = 0.0
-            continue
-        values[group.nodes] = group.family.log_prob(group.params, group.grid, column)
-        if not seen.all():
-            values[group.nodes, ~seen] = 0.0
+        else:
+            values[group.nodes] = group.family.log_prob(group.params, group.grid, column)
+            if not seen.all():
+                values[group.nodes, ~seen] = 0.0
+        for region, rows in table.regions_at(group.column):
+            values[group.nodes, rows] = leaves_within(circuit, group, region).log_mass[:, None]
+
+
+def leaves_within(circuit: Circuit, group: LeafGroup, region: Region) -> Within:
+    """The leaves of a group given an event; equal events are worked out once for a circuit."""
+    key = (group.first, region)
+    kept = circuit.within_cache
+    if key not in kept:
+        if len(kept) >= MOST_EVENTS:
+            kept.clear()
+        variable = circuit.schema.variables[group.column]
+        kept[key] = group.family.within(group.params, group.grid, variable, region)
+    return kept[key]
 
 
 def up(plan: Plan, values: FloatArray, combine: Combine) -> None:

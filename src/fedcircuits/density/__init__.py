@@ -10,7 +10,8 @@ from fedcircuits.density.contracts import (
     LearnsInRounds,
     LearnsLabel,
 )
-from fedcircuits.density.density import Density, Given, outcome_codes, powers
+from fedcircuits.density.density import Density, outcome_codes, powers
+from fedcircuits.density.evidence import Given
 
 __all__ = [
     "Density",

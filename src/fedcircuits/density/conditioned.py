@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,18 +11,22 @@ import pandas as pd
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density.density import Density
+from fedcircuits.density.hooks import outcome_codes
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
 from fedcircuits.schema import Schema, Table
+from fedcircuits.schema.events import Region
+from fedcircuits.schema.events.region import region_from_json
+from fedcircuits.schema.table import Events
 
 
 @dataclass(frozen=True, eq=False)
 class Conditioned(Density):
-    """Some variables of a density given fixed values of others; the rest is summed out.
+    """Some variables of a density given values or events; the rest is summed out.
 
     Attributes:
         base: the joint.
-        keep: names of the variables that remain.
+        keep: names of the variables that remain; an event about one of them limits its values.
         evidence: one row of the base's schema.
     """
 
@@ -43,12 +47,31 @@ class Conditioned(Density):
         return float(self.base.log_prob_table(self.evidence)[0])
 
     def _full(self, table: Table) -> Table:
-        """Rows of the base: the evidence, and the table's cells where they are kept."""
-        values = np.repeat(self.evidence.values, len(table), axis=0)
-        observed = np.repeat(self.evidence.observed, len(table), axis=0)
+        """Rows of the base: the evidence, and the table's cells where they are kept.
+
+        A value outside an event of the evidence leaves a row of probability zero.
+        """
+        full = replace(self.evidence.rows(np.zeros(len(table), dtype=np.int64)), index=table.index)
+        values, observed = full.values.copy(), full.observed.copy()
         values[:, self._columns] = table.values
         observed[:, self._columns] = table.observed
-        return Table(self.base.schema, values, observed, table.index)
+        full = replace(full, values=values, observed=observed)
+        if table.events is not None:
+            which = np.full(values.shape, -1, dtype=np.int64)
+            which[:, self._columns] = table.events.which
+            full = replace(full, events=Events(table.events.regions, which))
+        elif self.evidence.events is None:
+            return full
+        else:
+            full = replace(full, events=None)
+        for column in range(len(self.base.schema)):
+            for region, _ in self.evidence.regions_at(column):
+                full = full.meeting(column, [region])
+        return full
+
+    def _own_region(self, column: int) -> list[Region]:
+        """The event of the evidence about a column that is kept, if there is one."""
+        return [region for region, _ in self.evidence.regions_at(int(self._columns[column]))]
 
     def log_prob_table(self, table: Table) -> FloatArray:
         return self.base.log_prob_table(self._full(table)) - self._log_evidence
@@ -67,7 +90,23 @@ class Conditioned(Density):
         return self.base.variance_table(self._full(table))[:, self._columns]
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
-        return self.base.posterior_table(self._full(table), int(self._columns[column]))
+        full = self._full(table.hide(column))
+        posterior = self.base.posterior_table(full, int(self._columns[column]))
+        for region in self._own_region(column):
+            inside = region.contains(outcome_codes(self.schema.variables[column]))
+            posterior = np.where(inside, posterior, 0.0)
+            with np.errstate(invalid="ignore"):
+                posterior = posterior / posterior.sum(axis=1, keepdims=True)
+        return posterior
+
+    def masses_table(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
+        full, at = self._full(table.hide(column)), int(self._columns[column])
+        for own in self._own_region(column):
+            met = [own.meet(region) for region in regions]
+            masses = self.base.masses_table(full, at, [own, *met])
+            with np.errstate(invalid="ignore"):
+                return np.asarray(masses[:, 1:] / masses[:, :1])
+        return self.base.masses_table(full, at, regions)
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
         inside = [int(self._columns[c]) for c in columns]
@@ -87,9 +126,19 @@ class Conditioned(Density):
         known = len(self.keep) + int(self.evidence.observed.sum())
         return self.base.mpe_is_exact and known == len(self.base.schema)
 
+    @property
+    def answers_events(self) -> bool:
+        return self.base.answers_events
+
     def to_record(self) -> Record:
         base = self.base.to_record()
         header = {"kind": base.kind, "header": base.header, "keep": list(self.keep)}
+        if self.evidence.events is not None:
+            header["events"] = {
+                self.base.schema.names[column]: region.to_json()
+                for column in range(len(self.base.schema))
+                for region, _ in self.evidence.regions_at(column)
+            }
         arrays = {f"base.{name}": array for name, array in base.arrays.items()}
         arrays |= {"values": self.evidence.values, "observed": self.evidence.observed}
         return Record("conditioned", header, arrays)
@@ -111,7 +160,10 @@ class Conditioned(Density):
             if values.shape != shape or observed.shape != shape or observed.dtype != np.bool_:
                 raise StorageError("the evidence of the conditional in the file does not fit it")
             base.schema.select(keep)
+            evidence = Table(base.schema, values.astype(float), observed, pd.RangeIndex(1))
+            for name, region in header.get("events", {}).items():
+                column = base.schema.position(name)
+                evidence = evidence.meeting(column, [region_from_json(region)])
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise StorageError(f"the conditional in the file is not valid: {error}") from None
-        evidence = Table(base.schema, values.astype(float), observed, pd.RangeIndex(1))
         return Conditioned(base, keep, evidence)

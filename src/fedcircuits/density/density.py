@@ -10,44 +10,33 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
+from fedcircuits.density.evidence import Given, Impossible, check_impossible, is_one, query
 from fedcircuits.density.fit_report import FitReport
-from fedcircuits.density.hooks import Hooks, outcome_codes, powers
-from fedcircuits.errors import ImpossibleEvidenceError, QueryError
-from fedcircuits.schema import Data, Table, Variable
+from fedcircuits.density.hooks import outcome_codes, powers
+from fedcircuits.density.probabilities import Probabilities
+from fedcircuits.errors import QueryError
+from fedcircuits.schema import Data, Table
 from fedcircuits.schema.table import Unknown
 from fedcircuits.schema.variable import plain
 
-Impossible = Literal["error", "nan"]
-Given = Mapping[str, Any] | Data
 Seed = int | np.random.Generator | None
-P = ParamSpec("P")
-Answer = TypeVar("Answer")
-D = TypeVar("D", bound="Density")
 
 
-def query(
-    method: Callable[Concatenate[D, P], Answer],
-) -> Callable[Concatenate[D, P], Answer]:
-    """Marks a method of a density as a public query: every call passes `Density._query`."""
+class Density(Probabilities):
+    """A joint distribution over the variables of a schema, asked in names and original values.
 
-    @wraps(method)
-    def asked(self: D, /, *args: P.args, **options: P.kwargs) -> Answer:
-        return self._query(lambda density: method(density, *args, **options))
-
-    return asked
-
-
-class Density(Hooks):
-    """A joint distribution over the variables of a schema, asked in names and original values."""
+    Evidence is a value, or an event (`fc.between`, `fc.one_of`, ...), by name or in the cells of
+    rows; what is not given is summed out.
+    """
 
     fit_report: FitReport | None = None
 
@@ -56,6 +45,9 @@ class Density(Hooks):
     @query
     def log_prob(self, rows: Data, *, unknown: Unknown = "error") -> pd.Series[float]:
         """Log-density of each row in nats, missing cells marginalised; an empty row has 0.
+
+        A cell that holds an event counts by its probability: the answer is the logarithm of the
+        density of the values times the probability of the events given the values.
 
         Args:
             rows: a column that is absent, None, NaN or pd.NA is missing; extra columns are ignored.
@@ -87,10 +79,12 @@ class Density(Hooks):
 
     @query
     def condition(self, /, given: Mapping[str, Any] | None = None, **values: Any) -> Density:
-        """The density of the remaining variables given some values.
+        """The density of the remaining variables given some values or events.
+
+        A variable with a value is gone; one with an event remains, limited to the event.
 
         Args:
-            given: value by name; needed for names that are not Python identifiers.
+            given: value or event by name; needed for names that are not Python identifiers.
             **values: the same as keywords.
         """
         evidence = self._evidence({**(given or {}), **values})
@@ -100,7 +94,26 @@ class Density(Hooks):
         if not keep:
             raise QueryError("condition leaves no variable: every one of them is given")
         self._check_possible(evidence, "error")
-        return self.restrict(keep, evidence)
+        return self._limited(keep, evidence)
+
+    def _limited(self, keep: tuple[str, ...], evidence: Table) -> Density:
+        """As `restrict`; events about variables that are kept limit their values."""
+        from fedcircuits.density.conditioned import Conditioned  # it is a density itself
+
+        columns = [self.schema.position(name) for name in keep]
+        events = [(at, r) for at, c in enumerate(columns) for r, _ in evidence.regions_at(c)]
+        if not events:
+            return self.restrict(keep, evidence)
+        for column in columns:
+            evidence = evidence.hide(column)
+        whole = keep == self.schema.names and not evidence.known.any()
+        base = self if whole else self.restrict(keep, evidence)
+        limits = Table.empty(base.schema, 1)
+        for at, region in events:
+            limits = limits.meeting(at, [region])
+        if isinstance(base, Conditioned):
+            return base.restrict(keep, limits)
+        return Conditioned(base, keep, limits)
 
     # --- predictions ------------------------------------------------------------------------------
 
@@ -127,7 +140,7 @@ class Density(Hooks):
                 f"variable {target!r} is {self.schema.variables[at].kind} with a continuum of "
                 "values; ask expectation(), or condition(...).sample()"
             )
-        _check_impossible(impossible)
+        check_impossible(impossible)
         table = self._rows(data, unknown, without=target)
         proba = self.posterior_table(table, at)
         lost = np.flatnonzero(np.isnan(proba).any(axis=1))
@@ -189,7 +202,7 @@ class Density(Hooks):
 
         Args:
             n: how many; with `given` rows, how many for each row (then in row order).
-            given: values by name, or rows in which missing cells are to be drawn.
+            given: values or events by name, or rows in which missing cells are to be drawn.
             seed: an integer or Generator for the same sample again.
             unknown: whether an unseen category is an error or a missing value.
         """
@@ -198,38 +211,47 @@ class Density(Hooks):
         table = self._evidence(given, unknown)
         self._check_possible(table, "error")
         table = table.rows(np.repeat(np.arange(len(table)), times))
-        if given is None or isinstance(given, Mapping):
-            table = Table(table.schema, table.values, table.observed, pd.RangeIndex(len(table)))
+        if is_one(given):
+            table = replace(table, index=pd.RangeIndex(len(table)))
         return self.schema.decode(self.sample_table(table, rng), table.index)
 
     @query
     def impute(
         self,
         rows: Data,
-        how: Literal["likeliest", "mean", "sample"] = "likeliest",
+        how: Literal["mean", "likeliest", "sample"] = "mean",
         *,
+        draws: int | None = None,
         seed: Seed = None,
         unknown: Unknown = "error",
-    ) -> pd.DataFrame:
-        """Rows with the missing cells filled.
+    ) -> Any:
+        """Rows with the missing cells filled, each given what is observed in its row.
 
         Args:
             rows: rows with gaps; observed cells come back as they were.
-            how: "likeliest" gives the joint most probable completion, "mean" the conditional mean
-                of numbers and the likeliest category each by itself, "sample" a draw.
-            seed: for "sample".
+            how: "mean" gives the mean of a number (rounded where the numbers are whole) and the
+                likeliest value of a category, each by itself; "likeliest" the joint most probable
+                completion; "sample" a draw of all gaps together.
+            draws: how many completions to draw: then the answer is a list of DataFrames, as
+                multiple imputation needs it, and `how` is "sample".
+            seed: of the draws.
             unknown: whether an unseen category is an error or a missing value.
         """
         table = self._rows(rows, unknown)
         self._check_possible(table, "error")
+        if draws is not None:
+            times = _whole(draws, "draws is a whole number of completions >= 0")
+            rng = np.random.default_rng(seed)
+            return [self._filled(table, self.sample_table(table, rng)) for _ in range(times)]
         if how == "likeliest":
-            values = self.mpe_table(table)
-        elif how == "sample":
-            values = self.sample_table(table, np.random.default_rng(seed))
-        elif how == "mean":
-            values = self._conditional_means(table)
-        else:
-            raise QueryError(f"how is 'likeliest', 'mean' or 'sample', found {how!r}")
+            return self._filled(table, self.mpe_table(table))
+        if how == "sample":
+            return self._filled(table, self.sample_table(table, np.random.default_rng(seed)))
+        if how == "mean":
+            return self._filled(table, self._conditional_means(table))
+        raise QueryError(f"how is 'mean', 'likeliest' or 'sample', found {how!r}")
+
+    def _filled(self, table: Table, values: FloatArray) -> pd.DataFrame:
         return self.schema.decode(np.where(table.observed, table.values, values), table.index)
 
     # --- moments ----------------------------------------------------------------------------------
@@ -286,7 +308,7 @@ class Density(Hooks):
         possible = self._check_possible(table, impossible)
         answer = np.full(len(table), np.nan)
         answer[possible] = hook(table.rows(possible))[:, at]
-        if given is None or isinstance(given, Mapping):
+        if is_one(given):
             return float(answer[0])
         return pd.Series(answer, index=table.index, name=name)
 
@@ -314,67 +336,6 @@ class Density(Hooks):
     def save(self, path: str | Path) -> None:
         """Write the density to one file; `fedcircuits.load` reads it."""
         encoding.write(Path(path), encoding.pack(self.to_record()))
-
-    # --- helpers ----------------------------------------------------------------------------------
-
-    def _query(self, ask: Callable[[Self], Answer]) -> Answer:
-        """Answers one public query; a density may ask again without parts that are away."""
-        return ask(self)
-
-    def _rows(
-        self,
-        data: Data,
-        unknown: Unknown = "error",
-        without: str | None = None,
-        asked: str | None = None,
-    ) -> Table:
-        """Rows as a table.
-
-        Args:
-            data: rows.
-            unknown: whether an unseen category is an error or a missing value.
-            without: a column that is not looked at, whatever it holds.
-            asked: the variable that is asked for: a density that looks up cells which were not
-                sent does not look up this one.
-        """
-        del asked
-        return self.schema.encode(data, unknown=unknown, without=without)
-
-    def _evidence(
-        self, given: Given | None, unknown: Unknown = "error", asked: str | None = None
-    ) -> Table:
-        """Evidence as a table: one row for a mapping or None, the rows themselves otherwise."""
-        if given is None:
-            return Table.empty(self.schema, 1)
-        if isinstance(given, Mapping):
-            for name in given:
-                self.schema.position(name)
-            row = pd.DataFrame({name: pd.Series([value]) for name, value in given.items()})
-            return self.schema.encode(row.reindex([0]), unknown=unknown)
-        return self._rows(given, unknown, asked=asked)
-
-    def _check_possible(self, table: Table, impossible: Impossible) -> Any:
-        """Rows whose evidence is possible; the others are an error, or left out on request."""
-        _check_impossible(impossible)
-        possible = np.ones(len(table), dtype=bool)
-        rows = np.flatnonzero(table.observed.any(axis=1))
-        if rows.size:
-            possible[rows] = self.log_prob_table(table.rows(rows)) > -np.inf
-        if impossible == "error" and not possible.all():
-            raise ImpossibleEvidenceError(list(table.index[~possible]))
-        return possible
-
-    def _check_numeric(self, variable: Variable) -> None:
-        if variable.is_coded and variable.numbers is None:
-            raise QueryError(
-                f"variable {variable.name!r} has categories that are not numbers "
-                f"({variable.categories[0]!r}, ...), so it has no moments; ask predict_proba"
-            )
-
-
-def _check_impossible(impossible: object) -> None:
-    if impossible not in get_args(Impossible):
-        raise QueryError(f"impossible is 'error' or 'nan', found {impossible!r}")
 
 
 def _whole(value: Any, expected: str) -> int:

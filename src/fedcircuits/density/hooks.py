@@ -8,6 +8,7 @@ are its own to give.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Schema, Table, Variable
+from fedcircuits.schema.events import Region
 
 if TYPE_CHECKING:
     from fedcircuits.density.batched import Place
@@ -53,9 +55,7 @@ class Hooks(ABC):
     def completed_table(self, table: Table) -> tuple[FloatArray, FloatArray]:
         """(n, D) the rows as `mpe_table` completes them, and (n,) their log-density."""
         values = self.mpe_table(table)
-        known = np.ones(values.shape, dtype=bool)
-        whole = Table(table.schema, values, known, table.index)
-        return values, self.log_prob_table(whole)
+        return values, self.log_prob_table(table.completed(values))
 
     @abstractmethod
     def moment_table(self, table: Table, order: int) -> FloatArray:
@@ -85,6 +85,11 @@ class Hooks(ABC):
     def mpe_is_exact(self) -> bool:
         """Whether `mpe` finds a true maximum (deterministic circuits) or a decoding."""
 
+    @property
+    def answers_events(self) -> bool:
+        """Whether the hooks heed `Table.events`: sets of values that cells are known to lie in."""
+        return False
+
     @abstractmethod
     def to_record(self) -> encoding.Record:
         """Header and arrays for `save` (see `fedcircuits.encoding`)."""
@@ -100,9 +105,24 @@ class Hooks(ABC):
         for at, code in enumerate(codes):
             values, observed = table.values.copy(), table.observed.copy()
             values[:, column], observed[:, column] = code, True
-            asked = Table(table.schema, values, observed, table.index)
+            asked = replace(table, values=values, observed=observed)
             log_joint[:, at] = self.log_prob_table(asked)
         return normalised(log_joint)
+
+    def masses_table(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
+        """(n, k) probability that one variable lies in each of k sets, given the other cells.
+
+        What is known of the variable itself is not looked at; NaN in rows whose evidence has
+        probability zero. The default evaluates the evidence once, and once more for every set.
+        """
+        table = table.hide(column)
+        n, k = len(table), len(regions)
+        base = self.log_prob_table(table)
+        wide = table.rows(np.repeat(np.arange(n), k))
+        which = np.tile(np.arange(k), n)
+        joint = self.log_prob_table(wide.meeting(column, regions, which)).reshape(n, k)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.exp(joint - base[:, None]))
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
         """(d, d) covariance of some columns given one row of evidence; a hook without a default."""
@@ -122,6 +142,11 @@ class Hooks(ABC):
         return np.nan_to_num(self._moments(table, 1), posinf=np.inf, neginf=-np.inf)
 
     def _conditional_means(self, table: Table) -> FloatArray:
+        """(n, D) the mean of a number, rounded where it is whole, the likeliest category.
+
+        Where a cell is known to lie in an event that its mean does not belong to, a most probable
+        value of the event stands instead.
+        """
         values = self._moments(table, 1)
         for at, variable in enumerate(self.schema):
             gaps = np.flatnonzero(~table.observed[:, at])
@@ -130,6 +155,10 @@ class Hooks(ABC):
                 values[gaps, at] = posterior.argmax(axis=1)
             elif variable.kind == "count":
                 values[gaps, at] = np.round(values[gaps, at])
+            for region, rows in table.regions_at(at):
+                outside = rows[~region.contains(values[rows, at])]
+                if outside.size:
+                    values[outside, at] = self.mpe_table(table.rows(outside))[:, at]
         return values
 
 

@@ -11,11 +11,13 @@ import pandas as pd
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import QueryError, SchemaError
+from fedcircuits.schema.cells import decode
+from fedcircuits.schema.encode import check_names, encode
 from fedcircuits.schema.infer import Domain, infer_variables
 from fedcircuits.schema.merge import merge_variables
 from fedcircuits.schema.read import Data, read
 from fedcircuits.schema.sketch import Sketch
-from fedcircuits.schema.table import Table, Unknown, check_names, decode, encode
+from fedcircuits.schema.table import Table, Unknown
 from fedcircuits.schema.variable import Kind, Variable
 
 
@@ -139,7 +141,7 @@ class Schema:
         weights: FloatArray | None = None,
         without: str | None = None,
     ) -> Table:
-        """Rows as a table (see `fedcircuits.schema.table.encode`); images are rows of pixels."""
+        """Rows as a table (see `fedcircuits.schema.encode.encode`); images are rows of pixels."""
         from fedcircuits.schema import images  # they build on schemas
 
         if images.is_images(data):

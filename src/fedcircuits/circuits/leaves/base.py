@@ -15,8 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.circuits.leaves.within import Within
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
+from fedcircuits.schema.events import Region
 from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.variable import Kind, Variable
 
@@ -75,6 +77,12 @@ class LeafFamily(ABC):
         self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any
     ) -> Leaf:
         """The leaf of highest (smoothed) likelihood for the encoded values x (n,)."""
+
+    @abstractmethod
+    def within(
+        self, params: Params, grid: Grid | None, variable: Variable, region: Region
+    ) -> Within:
+        """The L leaves given that the encoded value lies in a set."""
 
     def n_parameters(self, params: Params) -> int:
         """Free parameters of all L leaves together."""

@@ -16,7 +16,9 @@ from fedcircuits.circuits.leaves.tables import (
     table_moment,
     table_variance,
 )
+from fedcircuits.circuits.leaves.within import Points, TableWithin, Within
 from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.events import CodeSet, Region
 from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.variable import Variable
 
@@ -70,6 +72,16 @@ class Categorical(LeafFamily):
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
         return (params["probs"] > 0).astype(float)
+
+    def within(
+        self, params: Params, grid: Grid | None, variable: Variable, region: Region
+    ) -> Within:
+        del grid
+        assert isinstance(region, CodeSet)
+        log_probs = log_table(params["probs"])  # (L, k)
+        return TableWithin(
+            np.where(region.mask, log_probs, -np.inf), log_probs, Points.of_codes(variable)
+        )
 
     def n_parameters(self, params: Params) -> int:
         leaves, codes = params["probs"].shape

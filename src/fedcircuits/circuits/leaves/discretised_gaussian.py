@@ -15,8 +15,10 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.leaves.normal import log_interval_mass, log_mass_slopes
 from fedcircuits.circuits.leaves.tables import draw_states, table_moment, table_variance
+from fedcircuits.circuits.leaves.within import Points, TableWithin, Within
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
+from fedcircuits.schema.events import Region
 from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.variable import Variable
 
@@ -98,6 +100,15 @@ class DiscretisedGaussian(LeafFamily):
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
         return np.stack([np.zeros_like(params["top"]), params["top"]], axis=1)
+
+    def within(
+        self, params: Params, grid: Grid | None, variable: Variable, region: Region
+    ) -> Within:
+        del grid, variable
+        levels = np.arange(params["top"][0] + 1)
+        log_masses = self._log_masses(params)
+        inside = np.where(region.contains(levels), log_masses, -np.inf)
+        return TableWithin(inside, log_masses, Points.of_numbers(levels))
 
     def n_parameters(self, params: Params) -> int:
         return 2 * params["mean"].size

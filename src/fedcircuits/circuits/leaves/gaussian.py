@@ -10,10 +10,14 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
 from fedcircuits.circuits.leaves.normal import LOG_ROOT_TWO_PI, log_density
+from fedcircuits.circuits.leaves.within import Within
 from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.events import Region
 from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.states import common_exponent, times_power
 from fedcircuits.schema.variable import Variable
+
+_OPEN_ENDS = {"low": -np.inf, "high": np.inf}
 
 
 class Gaussian(LeafFamily):
@@ -76,6 +80,15 @@ class Gaussian(LeafFamily):
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
         return np.tile([-np.inf, np.inf], (params["mean"].size, 1))
+
+    def within(
+        self, params: Params, grid: Grid | None, variable: Variable, region: Region
+    ) -> Within:
+        from fedcircuits.circuits.leaves.truncated_gaussian import TruncatedGaussian
+
+        del grid
+        ends = {name: np.full(params["mean"].size, e) for name, e in _OPEN_ENDS.items()}
+        return TruncatedGaussian().within({**params, **ends}, None, variable, region)
 
     def fit(
         self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any

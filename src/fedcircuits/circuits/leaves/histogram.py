@@ -15,8 +15,11 @@ from fedcircuits.circuits.leaves.tables import (
     table_faults,
     table_variance,
 )
+from fedcircuits.circuits.leaves.within import TableWithin, Within
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
+from fedcircuits.schema.events import NumberSet, Region
+from fedcircuits.schema.events.cut import Cut
 from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.schema import variable_grid
 from fedcircuits.schema.sketch import Sketch
@@ -91,6 +94,16 @@ class Histogram(LeafFamily):
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
         return (params["masses"] > 0).astype(float)
+
+    def within(
+        self, params: Params, grid: Grid | None, variable: Variable, region: Region
+    ) -> Within:
+        del variable
+        assert grid is not None
+        assert isinstance(region, NumberSet)
+        cut = Cut.of(grid, region)
+        log_masses = log_table(params["masses"])  # (L, s)
+        return TableWithin(log_masses + log_table(cut.shares), log_masses, cut)
 
     def n_parameters(self, params: Params) -> int:
         leaves, states = params["masses"].shape

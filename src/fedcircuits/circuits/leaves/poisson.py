@@ -10,8 +10,10 @@ from scipy.special import gammaln, xlogy
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
+from fedcircuits.circuits.leaves.within import Points, TableWithin, Within
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
+from fedcircuits.schema.events import NumberSet, Region
 from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.variable import Variable
 
@@ -72,6 +74,24 @@ class Poisson(LeafFamily):
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
         return np.tile([0.0, np.inf], (params["rate"].size, 1))
+
+    def within(
+        self, params: Params, grid: Grid | None, variable: Variable, region: Region
+    ) -> Within:
+        del variable
+        assert isinstance(region, NumberSet)
+        # Counts further than `reach` from the likeliest one in an interval have no mass beside it.
+        least, most = float(params["rate"].min()), float(params["rate"].max())
+        listed = [np.zeros(0)]
+        for interval in region.intervals:
+            low, high = max(interval.low, 0.0), interval.high
+            first, last = (min(max(rate, low), high) for rate in (least, most))
+            reach = 40 * np.sqrt(last) + 60
+            start, end = max(low, np.floor(first - reach)), min(high, np.floor(last + reach))
+            listed.append(np.arange(start, end + 1))
+        counts = np.unique(np.concatenate(listed))
+        log_masses = self.log_prob(params, grid, counts)  # (L, k)
+        return TableWithin(log_masses, log_masses, Points.of_numbers(counts))
 
     def fit(
         self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any

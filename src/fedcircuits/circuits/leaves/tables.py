@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.circuits.leaves.base import Params
 from fedcircuits.schema.states import common_exponent, times_power
 
 SUM_TOLERANCE = 1e-9
 
 
-def table_faults(params: Params, name: str, n_states: int) -> list[str]:
+def table_faults(params: Mapping[str, FloatArray], name: str, n_states: int) -> list[str]:
     """Faults of a table (L, n_states) whose rows must be probabilities."""
     if name not in params:
         return [f"lacks the parameter {name}"]

@@ -18,8 +18,10 @@ from fedcircuits.circuits.leaves.normal import (
     log_interval_mass,
     log_mass_slopes,
 )
+from fedcircuits.circuits.leaves.within import Within, cut_leaves
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
+from fedcircuits.schema.events import Region
 from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.states import common_exponent, times_power
 from fedcircuits.schema.variable import Variable
@@ -123,6 +125,24 @@ class TruncatedGaussian(LeafFamily):
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
         return np.stack([params["low"], params["high"]], axis=1)
+
+    def within(
+        self, params: Params, grid: Grid | None, variable: Variable, region: Region
+    ) -> Within:
+        log_whole = log_interval_mass(*_standard_ends(params))  # (L,)
+
+        def mass(part: Params) -> FloatArray:
+            return np.asarray(log_interval_mass(*_standard_ends(part)) - log_whole)
+
+        def mode(part: Params) -> FloatArray:
+            return np.clip(part["mean"], part["low"], part["high"])
+
+        def density(at: FloatArray) -> FloatArray:
+            z = (at - params["mean"]) / params["sd"]
+            return np.asarray(log_density(z) - np.log(params["sd"]) - log_whole)
+
+        del grid
+        return cut_leaves(self, params, variable, region, mass, mode, density)
 
     def fit(
         self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any

@@ -8,7 +8,9 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
+from fedcircuits.circuits.leaves.within import Within, cut_leaves
 from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.schema.events import Region
 from fedcircuits.schema.grid import Grid
 from fedcircuits.schema.states import uniform_moment, uniform_variance
 from fedcircuits.schema.variable import Variable
@@ -63,6 +65,21 @@ class Uniform(LeafFamily):
     def support(self, params: Params, grid: Grid | None) -> FloatArray:
         del grid
         return np.stack([params["low"], params["high"]], axis=1)
+
+    def within(
+        self, params: Params, grid: Grid | None, variable: Variable, region: Region
+    ) -> Within:
+        width = params["high"] - params["low"]  # (L,)
+
+        def mass(part: Params) -> FloatArray:
+            with np.errstate(divide="ignore"):
+                return np.asarray(np.log((part["high"] - part["low"]) / width))
+
+        def mode(part: Params) -> FloatArray:
+            return np.asarray(0.5 * (part["low"] + part["high"]))
+
+        del grid
+        return cut_leaves(self, params, variable, region, mass, mode, lambda _: -np.log(width))
 
     def fit(
         self, variable: Variable, x: FloatArray, weights: FloatArray | None = None, **options: Any

@@ -10,7 +10,7 @@ from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.passes import LOWEST
 from fedcircuits.circuits.plan import Plan, Products
 from fedcircuits.circuits.queries.likelihood import node_log_probs
-from fedcircuits.circuits.queries.moments import leaf_spreads
+from fedcircuits.circuits.queries.moments import leaf_spreads, leaf_spreads_within
 from fedcircuits.density import powers
 from fedcircuits.schema import Table
 
@@ -33,6 +33,11 @@ def covariance(circuit: Circuit, evidence: Table, columns: list[int]) -> FloatAr
     mean = np.zeros((circuit.n_nodes, d))
     cross = np.zeros((circuit.n_nodes, d, d))
     there, leaf_mean, leaf_variance = leaf_spreads(circuit)
+    for column in columns:
+        for region, _ in evidence.regions_at(column):
+            mine = circuit.leaves_over(column)
+            within = leaf_spreads_within(circuit, column, region)
+            there[mine], leaf_mean[mine], leaf_variance[mine] = within
     for group in circuit.groups:
         at = place.get(group.column)
         if at is None:

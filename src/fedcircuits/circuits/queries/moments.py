@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.circuits.passes import chunked
+from fedcircuits.circuits.leaf_group import LeafGroup
+from fedcircuits.circuits.passes import chunked, leaves_within
 from fedcircuits.circuits.queries.flows import leaf_flows
 from fedcircuits.density import powers
 from fedcircuits.schema import Table
+from fedcircuits.schema.events import Region
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
@@ -25,6 +27,9 @@ def moments(circuit: Circuit, table: Table, order: int) -> FloatArray:
         for at, variable in enumerate(circuit.schema):
             flow = flows[circuit.leaves_over(at)]  # (L, n)
             answer[part, at] = mean_over(of_leaf[circuit.leaves_over(at), None], flow)
+            for region, mine in rows.regions_at(at):
+                inside = leaf_moments_within(circuit, at, region, order)  # (L,)
+                answer[part, at][mine] = mean_over(inside[:, None], flow[:, mine])
             seen = rows.observed[:, at]
             own = powers(variable, rows.values[seen, at], order)
             answer[part, at][seen] = own
@@ -46,6 +51,10 @@ def variances(circuit: Circuit, table: Table) -> FloatArray:
             found = total_variance(
                 there[mine, None] * flows[mine], mean[mine, None], variance[mine, None]
             )
+            for region, within in rows.regions_at(at):
+                p, m, v = leaf_spreads_within(circuit, at, region)
+                flow = flows[mine][:, within]
+                found[within] = total_variance(p[:, None] * flow, m[:, None], v[:, None])
             seen = rows.observed[:, at]
             has_value = powers(variable, rows.values[seen, at], 0) > 0
             found[seen] = np.where(has_value, 0.0, np.nan)
@@ -87,6 +96,28 @@ def leaf_moments(circuit: Circuit, order: int) -> FloatArray:
             for g in circuit.groups
         ]
     )
+
+
+def leaf_moments_within(circuit: Circuit, column: int, region: Region, order: int) -> FloatArray:
+    """(L,) moments of the leaves of one column given an event about it."""
+    return np.concatenate(
+        [leaves_within(circuit, g, region).moment(order) for g in _groups_at(circuit, column)]
+    )
+
+
+def leaf_spreads_within(
+    circuit: Circuit, column: int, region: Region
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """As `leaf_spreads`, (L,) of the leaves of one column given an event about it."""
+    there, first = (leaf_moments_within(circuit, column, region, order) for order in (0, 1))
+    mean = np.divide(first, there, out=np.zeros_like(first), where=there > 0)
+    variance = [leaves_within(circuit, g, region).variance() for g in _groups_at(circuit, column)]
+    return there, mean, np.concatenate(variance)
+
+
+def _groups_at(circuit: Circuit, column: int) -> list[LeafGroup]:
+    """Groups of one column, in the order of `leaves_over`."""
+    return [group for group in circuit.groups if group.column == column]
 
 
 def leaf_spreads(circuit: Circuit) -> tuple[FloatArray, FloatArray, FloatArray]:

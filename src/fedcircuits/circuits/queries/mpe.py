@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.circuits.passes import chunked, leaf_log_prob, max_product, up
+from fedcircuits.circuits.passes import chunked, leaf_log_prob, leaves_within, max_product, up
 from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.circuits.queries.walk import likeliest, walk
 from fedcircuits.density import Density
@@ -41,6 +40,9 @@ def max_product_decoding(circuit: Circuit, table: Table) -> FloatArray:
         for group, (_, log_density) in zip(circuit.groups, modes, strict=True):
             missing = np.flatnonzero(~rows.observed[:, group.column])
             values[group.nodes.start : group.nodes.stop, missing] = log_density[:, None]
+            for region, mine in rows.regions_at(group.column):
+                best = leaves_within(circuit, group, region).mode()[1]
+                values[group.nodes.start : group.nodes.stop, mine] = best[:, None]
         up(circuit.plan, values, max_product)
         answer[part] = _filled(circuit, rows, values, modes)
     return answer
@@ -61,10 +63,8 @@ def better_of(density: Density, table: Table, one: FloatArray, two: FloatArray) 
     if differ.size == 0:
         return one
     rows = table.rows(differ)
-    known = np.ones(rows.values.shape, dtype=bool)
     first, second = (
-        density.log_prob_table(replace(rows, values=values[differ], observed=known))
-        for values in (one, two)
+        density.log_prob_table(rows.completed(values[differ])) for values in (one, two)
     )
     answer = one.copy()
     answer[differ[second > first]] = two[differ[second > first]]
@@ -87,4 +87,14 @@ def _filled(circuit: Circuit, rows: Table, values: FloatArray, modes: Modes) -> 
     leaves, leaf_rows = leaves[missing], leaf_rows[missing]
     answer = rows.values.copy()
     answer[leaf_rows, circuit.leaf_column[leaves]] = mode[leaves]
+    if rows.events is None:
+        return answer
+    leaf_of = np.zeros(answer.shape, dtype=np.int64)
+    leaf_of[leaf_rows, circuit.leaf_column[leaves]] = leaves
+    for group in circuit.groups:
+        for region, mine in rows.regions_at(group.column):
+            which = leaf_of[mine, group.column] - group.first
+            held = (which >= 0) & (which < group.size)
+            inside = leaves_within(circuit, group, region).mode()[0]
+            answer[mine[held], group.column] = inside[which[held]]
     return answer

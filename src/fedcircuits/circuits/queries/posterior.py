@@ -1,17 +1,17 @@
-"""p(variable | other observed cells) for every outcome at once: one pass up, part of one down."""
+"""p(variable | other cells) for all its outcomes, or sets of values, at once: one pass each way."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.circuits.passes import chunked
+from fedcircuits.circuits.passes import chunked, leaves_within
 from fedcircuits.circuits.queries.flows import leaf_flows
 from fedcircuits.density import outcome_codes
 from fedcircuits.schema import Table
+from fedcircuits.schema.events import Region
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 def posterior(circuit: Circuit, table: Table, column: int) -> FloatArray:
     """(n, k) probability of each outcome, renormalised over the outcomes."""
     codes = outcome_codes(circuit.schema.variables[column])  # (k,)
-    observed = table.observed.copy()
-    observed[:, column] = False
-    table = replace(table, observed=observed)
+    table = table.hide(column)
     groups = [g for g in circuit.groups if g.column == column]
     masses = [np.exp(g.family.log_prob(g.params, g.grid, codes)) for g in groups]  # (L, k)
     answer = np.zeros((len(table), codes.size))
@@ -32,3 +30,22 @@ def posterior(circuit: Circuit, table: Table, column: int) -> FloatArray:
             answer[part] += flows[group.nodes].T @ mass
     with np.errstate(invalid="ignore"):
         return np.asarray(answer / answer.sum(axis=1, keepdims=True))
+
+
+def masses(circuit: Circuit, table: Table, column: int, regions: list[Region]) -> FloatArray:
+    """(n, k) probability that one variable lies in each of k sets, given the other cells."""
+    table = table.hide(column)
+    groups = [g for g in circuit.groups if g.column == column]
+    answer = np.zeros((len(table), len(regions)))
+    inside = [
+        np.exp(np.stack([leaves_within(circuit, g, r).log_mass for r in regions], axis=1))
+        for g in groups
+    ]  # (L, k)
+    total = np.zeros(len(table))
+    for part, rows in chunked(circuit, table):
+        flows = leaf_flows(circuit, rows, column)  # (n_leaves, n)
+        for group, mass in zip(groups, inside, strict=True):
+            answer[part] += flows[group.nodes].T @ mass
+            total[part] += flows[group.nodes].sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(answer / total[:, None])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.circuits.passes import chunked
+from fedcircuits.circuits.passes import chunked, leaves_within
 from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.circuits.queries.walk import at_random, walk
 from fedcircuits.schema import Table
@@ -31,7 +31,15 @@ def sample(circuit: Circuit, table: Table, rng: np.random.Generator) -> FloatArr
     for group in circuit.groups:
         which = leaf_of[:, group.column].astype(np.int64) - group.first
         mine = (which >= 0) & (which < group.size) & ~table.observed[:, group.column]
+        regions = table.regions_at(group.column)
+        for _, rows in regions:
+            mine[rows] = False
         if mine.any():
             drawn = group.family.sample(group.params, group.grid, which[mine], rng)
             answer[mine, group.column] = drawn
+        for region, rows in regions:
+            held = rows[(which[rows] >= 0) & (which[rows] < group.size)]
+            if held.size:
+                inside = leaves_within(circuit, group, region)
+                answer[held, group.column] = inside.sample(which[held], rng)
     return answer

@@ -1,0 +1,96 @@
+"""Cells that hold all the values of a variable, and the search for a quantile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray
+from fedcircuits.schema import Grid, Variable
+from fedcircuits.schema.events import CodeSet, Interval, NumberSet, Region
+
+N_CELLS = 64  # of equal probability, of a number without a grid
+MOST_COUNTS = 1024  # whole numbers that get a cell each
+_POINTS = 63  # at which a distribution function is evaluated at once
+
+
+def cells_of(variable: Variable, quantiles: Callable[[list[float]], list[float]]) -> list[Region]:
+    """Disjoint sets that hold all the values of a variable.
+
+    Codes one by one; the states of a grid; without a grid whole numbers one by one as far as they
+    carry all but 2e-12 of the mass, and otherwise cells of equal probability.
+
+    Args:
+        variable: the variable.
+        quantiles: of its distribution.
+    """
+    if variable.is_coded:
+        codes = np.eye(variable.n_codes, dtype=bool)
+        return [CodeSet(tuple(row.tolist())) for row in codes]
+    if variable.grid is not None:
+        return grid_cells(variable.grid)
+    integer = variable.kind == "count"
+    ends = quantiles([1e-12, 1 - 1e-12]) if integer else []
+    if integer and ends[1] - ends[0] < MOST_COUNTS:
+        cuts = np.arange(ends[0], ends[1] + 1)
+    else:
+        cuts = np.unique(quantiles(np.linspace(0, 1, N_CELLS + 1)[1:-1].tolist()))
+    between = [Interval(a, b, False, True) for a, b in pairwise([-inf, *cuts.tolist(), inf])]
+    last = between.pop()
+    every = [*between, Interval(last.low, inf, False, False)]
+    missing: list[Region] = [NumberSet((), True, integer)] if variable.missing_state else []
+    return [*(NumberSet.of([cell], integer=integer) for cell in every), *missing]
+
+
+def grid_cells(grid: Grid) -> list[Region]:
+    """The states of a grid as sets of values, in the order of the states."""
+    atoms = [Interval(float(a), float(a)) for a in grid.atoms]
+    ends = [-inf, *grid.edges.tolist(), inf]
+    bins = [Interval(low, high, low > -inf, False) for low, high in pairwise(ends)]
+    if grid.edges.size > 1:  # the last bin owns its upper edge
+        bins[-2] = Interval(bins[-2].low, bins[-2].high, True, True)
+        bins[-1] = Interval(bins[-1].low, inf, False, False)
+    without = NumberSet.of(atoms, integer=grid.integer).complement()
+    points: list[Region] = [NumberSet.of([a], integer=grid.integer) for a in atoms]
+    spans: list[Region] = [NumberSet.of([b], integer=grid.integer).meet(without) for b in bins]
+    if grid.tails[0] == 0:
+        spans = spans[1:]
+    if grid.tails[1] == 0:
+        spans = spans[:-1]
+    last: list[Region] = [NumberSet((), True, grid.integer)] if grid.missing else []
+    return [cell for cell in (*points, *spans, *last) if not cell.is_empty]
+
+
+def search_quantile(cdf: Callable[[FloatArray], FloatArray], p: float) -> float:
+    """The smallest double x with cdf(x) >= p.
+
+    Doubles are searched by their rank, many points at once, so that a handful of evaluations finds
+    the last digit at any scale.
+    """
+    low, high = _rank(-np.finfo(float).max), _rank(np.finfo(float).max)
+    if cdf(np.array([_double(high)]))[0] < p:
+        return inf
+    while high - low > 1:
+        step = max((high - low) // (_POINTS + 1), 1)
+        ranks = [low + step * (i + 1) for i in range(_POINTS) if low + step * (i + 1) < high]
+        enough = np.flatnonzero(cdf(np.array([_double(r) for r in ranks])) >= p)
+        if enough.size:
+            first = int(enough[0])
+            low, high = (ranks[first - 1] if first else low), ranks[first]
+        else:
+            low = ranks[-1]
+    return _double(high)
+
+
+def _rank(x: float) -> int:
+    """The place of a double among all doubles."""
+    bits = int(np.float64(x).view(np.int64))
+    return bits if bits >= 0 else -(bits & 0x7FFFFFFFFFFFFFFF)
+
+
+def _double(rank: int) -> float:
+    value = float(np.int64(abs(rank)).view(np.float64))
+    return value if rank >= 0 else -value

@@ -1,0 +1,112 @@
+"""Evidence as a caller gives it, made into a table and checked: the lowest layer of a `Density`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.arrays import BoolArray
+from fedcircuits.density.hooks import Hooks
+from fedcircuits.errors import ImpossibleEvidenceError, QueryError
+from fedcircuits.schema import Data, Table, Variable
+from fedcircuits.schema.table import Unknown
+
+Impossible = Literal["error", "nan"]
+Given = Mapping[str, Any] | Data
+
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+D = TypeVar("D", bound="TakesEvidence")
+
+
+def query(
+    method: Callable[Concatenate[D, P], Answer],
+) -> Callable[Concatenate[D, P], Answer]:
+    """Marks a method of a density as a public query: every call passes `_query`."""
+
+    @wraps(method)
+    def asked(self: D, /, *args: P.args, **options: P.kwargs) -> Answer:
+        return self._query(lambda density: method(density, *args, **options))
+
+    return asked
+
+
+class TakesEvidence(Hooks):
+    """A density that reads evidence: a mapping from names to values or events, or rows."""
+
+    def _query(self, ask: Callable[[Self], Answer]) -> Answer:
+        """Answers one public query; a density may ask again without parts that are away."""
+        return ask(self)
+
+    def _rows(
+        self,
+        data: Data,
+        unknown: Unknown = "error",
+        without: str | None = None,
+        asked: str | None = None,
+    ) -> Table:
+        """Rows as a table; events are refused where the density does not heed them.
+
+        Args:
+            data: rows.
+            unknown: whether an unseen category is an error or a missing value.
+            without: a column that is not looked at, whatever it holds.
+            asked: the variable that is asked for: a density that looks up cells which were not
+                sent does not look up this one.
+        """
+        del asked
+        table = self.schema.encode(data, unknown=unknown, without=without)
+        if table.events is not None and not self.answers_events:
+            raise QueryError(
+                f"a {type(self).__name__} takes values as evidence, not events (between, one_of, "
+                "...): its hooks do not read Table.events"
+            )
+        return table
+
+    def _evidence(
+        self, given: Given | None, unknown: Unknown = "error", asked: str | None = None
+    ) -> Table:
+        """Evidence as a table: one row for a mapping or None, the rows themselves otherwise."""
+        if given is None:
+            return Table.empty(self.schema, 1)
+        if isinstance(given, Mapping):
+            for name in given:
+                self.schema.position(name)
+            row = pd.DataFrame({name: pd.Series([value]) for name, value in given.items()})
+            return TakesEvidence._rows(self, row.reindex([0]), unknown)
+        return self._rows(given, unknown, asked=asked)
+
+    def _check_possible(self, table: Table, impossible: Impossible) -> BoolArray:
+        """(n,) rows whose evidence is possible; others are an error, or left out on request."""
+        check_impossible(impossible)
+        possible = np.ones(len(table), dtype=bool)
+        rows = np.flatnonzero(table.known.any(axis=1))
+        if rows.size:
+            possible[rows] = self.log_prob_table(table.rows(rows)) > -np.inf
+        if impossible == "error" and not possible.all():
+            raise ImpossibleEvidenceError(list(table.index[~possible]))
+        return possible
+
+    def _check_numeric(self, variable: Variable) -> None:
+        """Refuse what needs numbers for a variable whose categories are not numbers."""
+        if variable.is_coded and variable.numbers is None:
+            raise QueryError(
+                f"variable {variable.name!r} has categories that are not numbers "
+                f"({variable.categories[0]!r}, ...), so it has no moments; ask predict_proba"
+            )
+
+
+def check_impossible(impossible: object) -> None:
+    """Refuse another word for what evidence of probability zero gives."""
+    if impossible not in get_args(Impossible):
+        raise QueryError(f"impossible is 'error' or 'nan', found {impossible!r}")
+
+
+def is_one(given: Given | None) -> bool:
+    """Whether the evidence is one row without a label, so that the answer is a plain number."""
+    return given is None or isinstance(given, Mapping)

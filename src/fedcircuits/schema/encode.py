@@ -1,0 +1,202 @@
+"""Rows as a table: the only place where NaN becomes a mask and strings become codes."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.errors import FedcircuitsWarning, SchemaError
+from fedcircuits.schema.cells import CellError, encode_categories, encode_numbers, encode_values
+from fedcircuits.schema.events import Event, Region
+from fedcircuits.schema.table import Events, Table, Unknown
+from fedcircuits.schema.variable import MISSING, Variable, plain
+
+if TYPE_CHECKING:
+    from fedcircuits.schema.schema import Schema
+
+
+def encode(
+    schema: Schema,
+    frame: pd.DataFrame,
+    *,
+    unknown: Unknown = "error",
+    missing_values: tuple[object, ...] = (),
+    missing_as_state: bool = False,
+    weights: FloatArray | None = None,
+    without: str | None = None,
+) -> Table:
+    """A DataFrame as a table of `schema`.
+
+    A column that is absent is unobserved, one that the schema does not know is ignored with a
+    warning. All bad columns are reported together, each with its first few bad rows.
+
+    Args:
+        schema: the variables.
+        frame: rows.
+        unknown: what an unseen category is: an error, or a missing value.
+        missing_values: spellings of a missing value besides those pandas knows.
+        missing_as_state: whether a missing cell is *observed to be missing* (training) rather
+            than unobserved (queries), for variables that have a state for it.
+        weights: (n,) weights of the rows.
+        without: a column that is not looked at, whatever it holds.
+    """
+    check_names(frame)
+    n = len(frame)
+    if n == 1 and not missing_values and not missing_as_state:
+        row = _encode_plain_row(schema, frame, without)
+        if row is not None:
+            return Table(schema, *row, frame.index, weights)
+    values = np.zeros((n, len(schema)))
+    observed = np.zeros((n, len(schema)), dtype=bool)
+    extra = [name for name in frame.columns if name not in schema]
+    if extra:
+        shown = ", ".join(map(repr, extra[:5])) + (", ..." if len(extra) > 5 else "")
+        warnings.warn(
+            f"ignored {len(extra)} column(s) that the model does not know: {shown}",
+            FedcircuitsWarning,
+            stacklevel=3,
+        )
+    faults: list[str] = []
+    worst: type[SchemaError] | None = None
+    regions: list[Region] = []
+    which = np.full((n, len(schema)), -1, dtype=np.int64)
+    for at, variable in enumerate(schema):
+        if variable.name not in frame.columns or variable.name == without:
+            continue
+        column = frame[variable.name]
+        try:
+            cells, which[:, at] = _take_events(variable, column, unknown, regions)
+            values[:, at], observed[:, at] = _encode_column(
+                variable, cells, unknown, missing_values, missing_as_state
+            )
+        except CellError as error:
+            worst = error.kind if worst in (None, error.kind) else SchemaError
+            faults.append(_tell(variable, column, error))
+    if worst is not None:
+        raise worst("; ".join(faults))
+    events = Events(tuple(regions), which) if regions else None
+    return Table(schema, values, observed, frame.index, weights, events=events)
+
+
+def _take_events(
+    variable: Variable, column: pd.Series[Any], unknown: Unknown, regions: list[Region]
+) -> tuple[pd.Series[Any], IntArray]:
+    """The column without its events, and (n,) the number of each cell's region, -1 for none.
+
+    Regions are added to the list; equal events of a column share one.
+    """
+    which = np.full(len(column), -1, dtype=np.int64)
+    if column.dtype != object:
+        return column, which
+    numbers: dict[Event, int] = {}
+    rows = [at for at, cell in enumerate(column) if isinstance(cell, Event)]
+    for at in rows:
+        event = column.iloc[at]
+        try:
+            if event not in numbers:
+                regions.append(event.region(variable, partial(encode_values, unknown=unknown)))
+                numbers[event] = len(regions) - 1
+        except TypeError:
+            raise CellError(SchemaError, np.array([at]), "values that can be compared") from None
+        except CellError as error:
+            raise CellError(error.kind, np.array([at]), error.expected) from None
+        which[at] = numbers[event]
+    if not rows:
+        return column, which
+    rest = column.copy()
+    rest.iloc[rows] = None
+    return rest.infer_objects(), which
+
+
+def _encode_plain_row(
+    schema: Schema, frame: pd.DataFrame, without: str | None
+) -> tuple[FloatArray, BoolArray] | None:
+    """One row without anything odd in it, cell by cell: pandas' columns cost more than the work.
+
+    None where anything needs the full treatment: an unknown column, an event, a rounding, an error.
+    """
+    values, observed = np.zeros((1, len(schema))), np.zeros((1, len(schema)), dtype=bool)
+    for name, cell in zip(frame.columns.tolist(), frame.iloc[0].tolist(), strict=True):
+        if name not in schema:
+            return None
+        if name == without:
+            continue
+        at = schema.position(name)
+        variable = schema.variables[at]
+        if isinstance(cell, np.generic) and cell.dtype.kind in "iufb":
+            cell = cell.item()
+        if cell is None or cell is pd.NA or cell is pd.NaT or cell != cell:
+            continue
+        if variable.is_coded:
+            code = variable.code_of.get(cell) if isinstance(cell, (str, bool, int, float)) else None
+            if code is None:
+                return None
+            values[0, at] = code
+        else:
+            if not isinstance(cell, (int, float)) or not np.isfinite(cell):
+                return None
+            if variable.closed or (variable.kind == "count" and cell != round(cell)):
+                return None
+            values[0, at] = cell
+        observed[0, at] = True
+    return values, observed
+
+
+def check_names(frame: pd.DataFrame) -> None:
+    """Refuse column names that are not strings, or that repeat."""
+    names = frame.columns.tolist()
+    odd = [name for name in names if not isinstance(name, str)]
+    if odd:
+        raise SchemaError(
+            f"column names must be strings, found {odd[0]!r} ({type(odd[0]).__name__}); "
+            "try frame.columns = frame.columns.astype(str)"
+        )
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise SchemaError(f"column name(s) {', '.join(map(repr, twice[:5]))} appear more than once")
+
+
+def _tell(variable: Variable, column: pd.Series[Any], error: CellError) -> str:
+    cells = [f"{plain(column.iloc[i])!r} in row {plain(column.index[i])!r}" for i in error.rows[:3]]
+    more = f" and {len(error.rows) - 3} more" if len(error.rows) > 3 else ""
+    return f"variable {variable.name!r}: expected {error.expected}; found {', '.join(cells)}{more}"
+
+
+def _encode_column(
+    variable: Variable,
+    column: pd.Series[Any],
+    unknown: Unknown,
+    missing_values: tuple[object, ...],
+    missing_as_state: bool,
+) -> tuple[FloatArray, BoolArray]:
+    """Values (n,) and mask (n,) of one column."""
+    present = np.array(column.notna(), dtype=bool)
+    if missing_values:
+        present &= ~column.isin(list(missing_values)).to_numpy(dtype=bool)
+    said_missing = np.zeros(len(column), dtype=bool)
+    if column.dtype == object:
+        said_missing = np.fromiter((cell is MISSING for cell in column), bool, len(column))
+        if said_missing.any() and not variable.missing_state:
+            rows = np.flatnonzero(said_missing)
+            raise CellError(SchemaError, rows, "a value (the model has no state for MISSING)")
+        present &= ~said_missing
+    if missing_as_state and variable.missing_state:
+        said_missing = ~present
+    values = np.zeros(len(column))
+    if present.any():
+        cells = column if present.all() else column[present]
+        encoder = encode_categories if variable.is_coded else encode_numbers
+        try:
+            values[present], known = encoder(variable, cells, unknown)
+        except CellError as error:
+            raise CellError(
+                error.kind, np.flatnonzero(present)[error.rows], error.expected
+            ) from None
+        present[np.flatnonzero(present)[~known]] = False
+    values[said_missing] = variable.missing_code
+    return values, present | said_missing
