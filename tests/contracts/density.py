@@ -28,6 +28,7 @@ import pytest
 from scipy import stats
 
 import fedcircuits as fc
+from contracts.events import check_events
 from fedcircuits.density import Density
 from fedcircuits.errors import QueryError
 from oracles.enumeration import Points, Worlds, matches
@@ -232,6 +233,16 @@ class DensityContract:
                 found = density.expectation(name, rows)
                 assert list(found.index) == ["one", "two"]
                 self.close(found, [expected, expected], 100)
+
+    def test_events_are_sums_over_their_worlds(
+        self, density: Density, worlds: Worlds, p: np.ndarray
+    ) -> None:
+        if not density.answers_events:  # then they are refused, not overheard
+            name = density.schema.names[0]
+            with pytest.raises(QueryError, match="not events"):
+                density.probability({name: worlds.frame[name].iloc[0]})
+            return
+        check_events(density, worlds.frame, p * worlds.weights, self.rtol, self.atol)
 
     def test_samples_follow_the_density(
         self, density: Density, worlds: Worlds, p: np.ndarray

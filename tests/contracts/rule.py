@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from contracts.events import check_events
 from fedcircuits.circuits import Circuit, Composite, build
 from fedcircuits.federation.agreement import Rule
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
@@ -150,6 +151,9 @@ class RuleContract:
         joint = np.exp(fed.log_prob(worlds)).groupby([worlds[n] for n in rest]).sum()
         part = worlds.drop_duplicates(rest)[rest].sort_values(rest)
         np.testing.assert_allclose(np.exp(fed.log_prob(part)), joint, rtol=0, atol=MASS)
+
+    def test_events_are_sums_over_their_worlds(self, fed: FederatedCircuit, worlds: Any) -> None:
+        check_events(fed, worlds, np.exp(fed.log_prob(worlds)).to_numpy(), MASS, MASS)
 
     def test_composite_and_merged_circuit_agree(
         self, fed: FederatedCircuit, worlds: pd.DataFrame

@@ -14,6 +14,7 @@ from fedcircuits.schema.events import CodeSet, Interval, NumberSet, Region
 
 N_CELLS = 64  # of equal probability, of a number without a grid
 MOST_COUNTS = 1024  # whole numbers that get a cell each
+FAR = 1e300  # no quantile is searched beyond
 _POINTS = 63  # at which a distribution function is evaluated at once
 
 
@@ -70,7 +71,7 @@ def search_quantile(cdf: Callable[[FloatArray], FloatArray], p: float) -> float:
     Doubles are searched by their rank, many points at once, so that a handful of evaluations finds
     the last digit at any scale.
     """
-    low, high = _rank(-np.finfo(float).max), _rank(np.finfo(float).max)
+    low, high = _rank(-FAR), _rank(FAR)
     if cdf(np.array([_double(high)]))[0] < p:
         return inf
     while high - low > 1:

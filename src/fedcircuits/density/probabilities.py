@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import prod
 from typing import Any
@@ -281,7 +281,7 @@ class Probabilities(TakesEvidence):
         return pd.DataFrame(answer, index=table.index, columns=listed)
 
 
-def _listed(points: Any) -> Sequence[Any]:
+def _listed(points: Any) -> list[Any]:
     return [points] if np.ndim(points) == 0 else list(points)
 
 

@@ -85,8 +85,12 @@ class Poisson(LeafFamily):
         listed = [np.zeros(0)]
         for interval in region.intervals:
             low, high = max(interval.low, 0.0), interval.high
+            if high < low:
+                continue
             first, last = (min(max(rate, low), high) for rate in (least, most))
             reach = 40 * np.sqrt(last) + 60
+            if low > most:  # beyond all rates masses fall at least like (most / low)**k
+                reach = min(reach, 60 + 100 / np.log(low / most))
             start, end = max(low, np.floor(first - reach)), min(high, np.floor(last + reach))
             listed.append(np.arange(start, end + 1))
         counts = np.unique(np.concatenate(listed))

@@ -32,13 +32,13 @@ def sample(circuit: Circuit, table: Table, rng: np.random.Generator) -> FloatArr
         which = leaf_of[:, group.column].astype(np.int64) - group.first
         mine = (which >= 0) & (which < group.size) & ~table.observed[:, group.column]
         regions = table.regions_at(group.column)
-        for _, rows in regions:
-            mine[rows] = False
+        for _, held in regions:
+            mine[held] = False
         if mine.any():
             drawn = group.family.sample(group.params, group.grid, which[mine], rng)
             answer[mine, group.column] = drawn
-        for region, rows in regions:
-            held = rows[(which[rows] >= 0) & (which[rows] < group.size)]
+        for region, held in regions:
+            held = held[(which[held] >= 0) & (which[held] < group.size)]
             if held.size:
                 inside = leaves_within(circuit, group, region)
                 answer[held, group.column] = inside.sample(which[held], rng)

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
+from fedcircuits.circuits import Circuit
 from fedcircuits.circuits.queries.moments import total_variance
 from fedcircuits.density import Density, powers
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import StorageError
 from fedcircuits.schema import Schema, Table, Variable
+from fedcircuits.schema.events import Region
 from fedcircuits.schema.images import pixel_places
 
 from . import queries
@@ -35,6 +37,7 @@ from .spreads import Spread, covariances, leaf_spreads, variances
 from .train import evaluate
 
 KIND = "einet"
+MAX_UNROLLED = 2_000_000  # weights of a network that is unrolled into a circuit
 
 
 def _numbers_of(variable: Variable, values: FloatArray) -> FloatArray:
@@ -117,12 +120,26 @@ class EiNetDensity(Density):
             labels = codes.astype(np.int64)
         return Rows(x, observed, labels), gain
 
+    @cached_property
+    def unrolled(self) -> Circuit:
+        """The same distribution as a circuit, in double precision; events are asked there."""
+        from .unroll import unroll  # it takes an EiNet apart
+
+        return unroll(self)
+
+    @property
+    def answers_events(self) -> bool:
+        """Where the network is small enough to be unrolled."""
+        return self.network.n_weights <= MAX_UNROLLED
+
     # --- hooks ------------------------------------------------------------------------------------
 
     def log_prob_table(self, table: Table) -> FloatArray:
         """(n,) log-density of the observed cells of each row."""
         if not len(table):
             return np.zeros(0)
+        if table.events is not None:
+            return self.unrolled.log_prob_table(table)
         rows, gain = self._coded_rows(table)
         whole = Rows(rows.x, None, rows.labels) if table.observed.all() else rows
         return evaluate(self.network, self.params, whole, self.batch) + gain
@@ -153,6 +170,8 @@ class EiNetDensity(Density):
 
     def sample_table(self, table: Table, rng: np.random.Generator) -> FloatArray:
         """(n, D) the rows with missing cells drawn from the exact conditional."""
+        if table.events is not None:
+            return self.unrolled.sample_table(table, rng)
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         coded = np.zeros((len(table), len(self.schema)))
         for here, part, known, params in self._parts(table):
@@ -180,6 +199,8 @@ class EiNetDensity(Density):
 
     def mpe_table(self, table: Table) -> FloatArray:
         """(n, D) the rows with missing cells filled by max-product decoding."""
+        if table.events is not None:
+            return self.unrolled.mpe_table(table)
         coded = np.zeros((len(table), len(self.schema)))
         for here, part, known, params in self._parts(table):
             best = queries.decode(
@@ -204,6 +225,8 @@ class EiNetDensity(Density):
 
     def moment_table(self, table: Table, order: int) -> FloatArray:
         """(n, D) E[x_j**order | observed cells of the row]; known cells are themselves."""
+        if table.events is not None:
+            return self.unrolled.moment_table(table, order)
         answer = np.zeros((len(table), len(self.schema)))
         shift = np.array([c.shift for c in self.columns])
         scale = np.array([c.scale for c in self.columns])
@@ -242,6 +265,8 @@ class EiNetDensity(Density):
 
     def variance_table(self, table: Table) -> FloatArray:
         """(n, D) Var[x_j | observed cells of the row]; 0 of a known cell, NaN of a missing one."""
+        if table.events is not None:
+            return self.unrolled.variance_table(table)
         answer = np.zeros((len(table), len(self.schema)))
         for here, part, known, params in self._parts(table):
             spreads = [spread.to(params.device) for spread in self._spreads]
@@ -260,6 +285,8 @@ class EiNetDensity(Density):
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
         """(d, d) covariance of some columns given one row of evidence."""
+        if evidence.events is not None:
+            return self.unrolled.covariance_table(evidence, columns)
         (_, part, known, params), *_ = self._parts(evidence)
         spreads = [spread.to(params.device) for spread in self._spreads]
         place = {int(column): at for at, column in enumerate(self._at)}
@@ -284,6 +311,8 @@ class EiNetDensity(Density):
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
         """(n, k) probabilities of the outcomes of one variable; of the label in one pass."""
+        if table.events is not None:
+            return self.unrolled.posterior_table(table, column)
         if self.label is None or column != self.schema.position(self.label):
             return super().posterior_table(table, column)
         answer = np.zeros((len(table), self.network.n_classes))
@@ -291,6 +320,10 @@ class EiNetDensity(Density):
             joint = queries.class_log_joint(self.network, params, part.x, known)
             answer[here] = torch.softmax(joint.double(), dim=1).cpu().numpy()
         return answer
+
+    def masses_table(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
+        """(n, k) probability of sets of values of one variable, by the unrolled circuit."""
+        return self.unrolled.masses_table(table, column, regions)
 
     def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:
         """The density of `keep` given one row of evidence, the rest summed out."""

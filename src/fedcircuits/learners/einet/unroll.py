@@ -13,9 +13,7 @@ from fedcircuits.schema import Grid, Variable
 
 from .columns import Column
 from .leaves import Binomial, Categorical, DiscretisedGaussian, Family, Gaussian
-from .model import EiNetDensity
-
-MAX_NODES = 2_000_000
+from .model import MAX_UNROLLED, EiNetDensity
 
 
 def _level_grid(n_values: int) -> Grid:
@@ -66,10 +64,10 @@ def unroll(density: EiNetDensity) -> Circuit:
         QueryError: If the circuit would have more than two million edges.
     """
     network, layout = density.network, density.network.layout
-    if network.n_weights > MAX_NODES:
+    if network.n_weights > MAX_UNROLLED:
         raise QueryError(
             f"an EiNet of {network.n_weights:,} weights is too large to unroll; "
-            f"at most {MAX_NODES:,}"
+            f"at most {MAX_UNROLLED:,}"
         )
     params = density.params.to("cpu")
     width, inner = network.width, density._inner

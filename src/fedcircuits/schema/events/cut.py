@@ -54,13 +54,14 @@ class Cut:
         total = np.minimum(self._parts.sum(axis=0), 1.0)
         if self.grid.missing:
             total[-1] = float(self.region.missing)
-        return total
+        return np.asarray(total)
 
     @cached_property
     def _weights(self) -> FloatArray:
         """(k, n_states) P(interval | state, region), 0 where a state has no part in the region."""
         total = self._parts.sum(axis=0)
-        return np.divide(self._parts, total, out=np.zeros_like(self._parts), where=total > 0)
+        share = np.divide(self._parts, total, out=np.zeros_like(self._parts), where=total > 0)
+        return np.asarray(share)
 
     def moments(self, order: int) -> FloatArray:
         """(n_states,) E[x**order | state, region]; 0 where there is no value."""
@@ -113,9 +114,11 @@ def _cut(grid: Grid, region: NumberSet) -> Cut:
 def _half_open(interval: Interval, integer: bool) -> tuple[float, float]:
     """The interval as [low, high)."""
     low, high = interval.low, interval.high
+    with np.errstate(over="ignore"):  # beyond the largest double
+        after_low, after_high = (float(np.nextafter(end, np.inf)) for end in (low, high))
     if integer:
-        return low, max(high + 1, float(np.nextafter(high, np.inf)))
+        return low, max(high + 1, after_high)
     return (
-        low if interval.closed_low else float(np.nextafter(low, np.inf)),
-        float(np.nextafter(high, np.inf)) if interval.closed_high else high,
+        low if interval.closed_low else after_low,
+        after_high if interval.closed_high else high,
     )
