@@ -311,7 +311,7 @@ def test_words_have_no_moments(model: fc.Circuit) -> None:
 
 def test_a_misspelt_choice_is_refused_not_guessed(model: fc.Circuit) -> None:
     rows = pd.DataFrame({"age": [3.0, None]})
-    with pytest.raises(QueryError, match="how is 'likeliest', 'mean' or 'sample', found 'median'"):
+    with pytest.raises(QueryError, match="how is 'mean', 'likeliest' or 'sample', found 'median'"):
         model.impute(rows, "median")  # type: ignore[arg-type]
     with pytest.raises(QueryError, match="impossible is 'error' or 'nan', found 'NaN'"):
         model.predict_proba(rows, "job", impossible="NaN")  # type: ignore[arg-type]

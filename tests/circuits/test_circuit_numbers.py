@@ -411,11 +411,11 @@ def test_impute_fills_gaps_and_leaves_the_rest() -> None:
     rows = pd.DataFrame(
         {"x": [None, 0.1], "flag": [0, None], "colour": ["red", None]}, index=["p", "q"]
     )
-    likeliest = circuit.impute(rows)
+    likeliest = circuit.impute(rows, "likeliest")
     assert likeliest.loc["p"].to_dict() == {"colour": "red", "x": 1.4, "flag": 0}
     # Row q: flag 0 gives .6 * .3 / .4 = .45, flag 1 gives .4 / 2.4 = .167 (all green).
     assert likeliest.loc["q"].to_dict() == {"colour": "blue", "x": 0.1, "flag": 0}
-    mean = circuit.impute(rows, "mean")
+    mean = circuit.impute(rows)
     weight = np.array([0.3 * 0.1, 0.7 * 0.5])
     assert mean.loc["p", "x"] == pytest.approx(weight @ [0.2, 1.4] / weight.sum())
     assert mean.loc["q", "x"] == 0.1

@@ -68,11 +68,22 @@ def query(
     mpe: Annotated[
         Path | None, typer.Option(help="Fill the gaps of a file's rows with what is likeliest.")
     ] = None,
+    impute: Annotated[
+        Path | None, typer.Option(help="Fill the gaps of a file's rows: means, likeliest values.")
+    ] = None,
+    probability: Annotated[
+        list[str] | None,
+        typer.Option(help="Probability of an event: 'age=30..40', 'hours>50'; all that are given."),
+    ] = None,
     rows: Annotated[
         Path | None, typer.Option(help="Evidence: a file of rows (for --predict, --expect).")
     ] = None,
     given: Annotated[
-        list[str] | None, typer.Option(help="Evidence: NAME=VALUE, may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Evidence, may be repeated: 'sex=Male', 'age=30..40', 'work=Private|State-gov', "
+            "'hours>50' (or >=, <, <=, !=)."
+        ),
     ] = None,
     unknown: Annotated[
         str, typer.Option(help="What an unseen category is: error or missing.")
@@ -89,6 +100,8 @@ def query(
 
       fedcircuits query people.fc --predict income --given age=40 --given sex=Male
 
+      fedcircuits query people.fc --probability "hours>50" --given "age=30..40"
+
       fedcircuits query people.fc --log-prob rows.csv -o scored.csv
 
       fedcircuits query people.fc --sample 100 --given age=40 -o drawn.csv
@@ -97,6 +110,7 @@ def query(
 
     questions = {
         "log-prob": log_prob, "predict": predict, "expect": expect, "sample": sample, "mpe": mpe,
+        "impute": impute, "probability": probability or None,
     }  # fmt: skip
     out = Output(json)
     with out.errors():

@@ -12,6 +12,7 @@ from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import read
+from fedcircuits.schema.events.parse import from_texts
 from fedcircuits.schema.table import Unknown
 
 
@@ -39,7 +40,7 @@ def run(
     if not isinstance(model, Density) and question != "predict":
         raise QueryError(f"the file holds a {type(model).__name__}, which answers --predict alone")
     how = cast(Unknown, unknown)
-    evidence: Any = read(rows) if rows is not None else parse_given(model, given)
+    evidence: Any = read(rows) if rows is not None else from_texts(model.schema, given, "--given")
     if question == "log-prob":
         scored = model.log_prob(value, unknown=how).to_frame()
         out.frame("log-density, nats", scored, output)
@@ -49,6 +50,13 @@ def run(
         out.frame(f"most probable completion ({completed.attrs['method']})", completed, output)
     elif question == "sample":
         out.frame("samples", model.sample(value, evidence, seed=seed, unknown=how), output)
+    elif question == "impute":
+        out.frame("rows with gaps filled", model.impute(read(value), unknown=how), output)
+    elif question == "probability":
+        event = from_texts(model.schema, value, "--probability")
+        chance = model.probability(event, evidence, unknown=how)
+        frame = chance.to_frame() if rows is not None else pd.DataFrame([{"probability": chance}])
+        out.frame(f"P({' and '.join(value)} | evidence)", frame, output)
     elif question == "predict":
         frame = evidence if rows is not None else _one_row(evidence)
         out.frame(f"p({value} | evidence)", model.predict_proba(frame, value, unknown=how), output)
@@ -61,22 +69,3 @@ def run(
 
 def _one_row(evidence: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series([value]) for name, value in evidence.items()}, index=[0])
-
-
-def parse_given(model: Density, given: list[str]) -> dict[str, Any]:
-    """NAME=VALUE texts as evidence, each value read by the kind of its variable."""
-    evidence: dict[str, Any] = {}
-    for text in given:
-        name, sign, value = text.partition("=")
-        if not sign:
-            raise QueryError(f"--given takes NAME=VALUE, found {text!r}")
-        variable = model.schema[name]
-        if variable.is_coded:
-            by_text = {str(category): category for category in variable.categories}
-            evidence[name] = by_text.get(value, value)
-            continue
-        try:
-            evidence[name] = float(value)
-        except ValueError:
-            raise QueryError(f"--given {name}: expected a number, found {value!r}") from None
-    return evidence

@@ -16,7 +16,7 @@ from fedcircuits.density.evidence import Given, Impossible, TakesEvidence, is_on
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Table
 from fedcircuits.schema.cells import encode_values
-from fedcircuits.schema.events import Region, as_event, below
+from fedcircuits.schema.events import Region, as_event, below, not_
 from fedcircuits.schema.table import Unknown
 
 MOST_CELLS = 100_000  # of a joint distribution that is enumerated
@@ -72,7 +72,10 @@ class Probabilities(TakesEvidence):
         impossible: Impossible = "error",
         unknown: Unknown = "error",
     ) -> Any:
-        """P(name <= x | given).
+        """P(name <= x | given, there is a value).
+
+        Where "observed to be missing" is a state of the model it is left out, as in moments;
+        `probability` counts it as a value that belongs to no event.
 
         One x gives a float, or a Series for rows; a list of x a Series by x, or a DataFrame with a
         column for each x.
@@ -81,7 +84,7 @@ class Probabilities(TakesEvidence):
         listed = _listed(x)
         regions = [self._region(column, below(each, inclusive=True)) for each in listed]
         return self._at_points(
-            lambda t: self._masses(t, column, regions), x, given, impossible, unknown
+            lambda t: self._values_masses(t, column, regions), x, given, impossible, unknown
         )
 
     @query
@@ -94,7 +97,7 @@ class Probabilities(TakesEvidence):
         impossible: Impossible = "error",
         unknown: Unknown = "error",
     ) -> Any:
-        """The smallest x with P(name <= x | given) >= p, for p strictly between 0 and 1.
+        """The smallest x with cdf(name, x, given) >= p, for p strictly between 0 and 1.
 
         One p gives a float, or a Series for rows; a list of p a Series by p, or a DataFrame with a
         column for each p.
@@ -240,12 +243,21 @@ class Probabilities(TakesEvidence):
                 answer[rows] = masses[:, 1:] / masses[:, :1]
         return np.minimum(answer, 1.0)
 
+    def _values_masses(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
+        """(n, k) P(set | evidence, there is a value)."""
+        if not self.schema.variables[column].missing_state:
+            return self._masses(table, column, regions)
+        anything = self._region(column, not_([]))
+        masses = self._masses(table, column, [anything, *regions])
+        with np.errstate(invalid="ignore"):
+            return np.asarray(masses[:, 1:] / masses[:, :1])
+
     def _quantiles(self, row: Table, column: int, shares: list[float]) -> list[float]:
         """Quantiles of one column given one row."""
 
         def cdf(points: FloatArray) -> FloatArray:
             regions = [self._region(column, below(float(x), inclusive=True)) for x in points]
-            return np.asarray(self._masses(row, column, regions)[0])
+            return np.asarray(self._values_masses(row, column, regions)[0])
 
         variable = self.schema.variables[column]
         if variable.numbers is not None:

@@ -64,6 +64,10 @@ class Variable:
         unit: of measurement; two clients must agree.
         grid: states of a numeric variable, if a grid was made or agreed.
         missing_state: whether "observed to be missing" is a state of its own.
+        time: what the numbers stand for, where they are dates, times or durations
+            (`fedcircuits.schema.times`); None for plain numbers.
+        ordered: whether the categories came as a pandas categorical and go back as one: None if
+            not, else whether it was ordered.
     """
 
     name: str
@@ -75,6 +79,8 @@ class Variable:
     unit: str | None = None
     grid: Grid | None = None
     missing_state: bool = False
+    time: str | None = None
+    ordered: bool | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -187,6 +193,8 @@ class Variable:
             "unit": self.unit,
             "grid": None if self.grid is None else self.grid.to_json(),
             "missing_state": self.missing_state,
+            **({} if self.time is None else {"time": self.time}),
+            **({} if self.ordered is None else {"ordered": self.ordered}),
         }
 
     @staticmethod
@@ -210,7 +218,15 @@ class Variable:
             unit=record["unit"],
             grid=None if grid is None else Grid.from_json(grid),
             missing_state=bool(record["missing_state"]),
+            time=_optional(record.get("time"), str),
+            ordered=_optional(record.get("ordered"), bool),
         )
+
+
+def _optional(value: Any, kind: type) -> Any:
+    if value is not None and not isinstance(value, kind):
+        raise SchemaError(f"expected {kind.__name__} in the schema, found {value!r}")
+    return value
 
 
 def _finite(value: float) -> float | None:

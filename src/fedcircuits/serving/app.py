@@ -24,7 +24,8 @@ from fedcircuits.serving.page import POLICY, page
 from fedcircuits.serving.questions import Answer, Limits, Questions, TooMuchError
 
 _log = logging.getLogger(__name__)
-Cell = str | bool | int | float | None
+# A value, or an event as an object: {"between": [30, 40]}, {"one_of": [...]}, {"not": ...}, ...
+Cell = str | bool | int | float | dict[str, Any] | None
 Row = dict[str, Cell]
 Unknown = Annotated[
     Literal["error", "missing"], Field(description="what an unseen category is taken for")
@@ -93,6 +94,35 @@ class Moment(Variance):
     order: Annotated[int, Field(ge=0, le=16, description="1 is the mean")] = 1
 
 
+class Probability(_WithEvidence):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"event": {"hours": {"above": 50}}, "given": {"age": {"between": [30, 40]}}}
+            ]
+        }
+    )
+    event: Annotated[Row, Field(min_length=1, description="values or events by name; all hold")]
+    impossible: Impossible = "error"
+    unknown: Unknown = "error"
+
+
+class Cdf(Variance):
+    x: Annotated[list[float], Field(min_length=1, description="where: P(name <= x)")]
+
+
+class Quantile(Variance):
+    p: Annotated[list[float], Field(min_length=1, description="shares between 0 and 1")]
+
+
+class Interval(Variance):
+    level: Annotated[float, Field(gt=0, lt=1, description="probability of the interval")] = 0.9
+
+
+class Impute(_OfRows):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"rows": [ROW]}]})
+
+
 class _OfNames(_Body):
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"names": ["age"], "given": {"sex": "Male"}}]}
@@ -107,6 +137,14 @@ class Marginals(_OfNames):
 
 class Covariance(_OfNames):
     pass
+
+
+class MutualInformation(_OfNames):
+    pass
+
+
+class Entropy(_OfNames):
+    names: Annotated[list[str], Field(min_length=1, description="discrete variables, together")]
 
 
 class Workers:
@@ -240,6 +278,56 @@ def _add_questions(app: FastAPI, q: Questions, workers: Workers) -> None:
             lambda: q.variance(body.name, body.given, body.rows, body.impossible, body.unknown)
         )
 
+    @app.post("/probability", dependencies=token)
+    async def probability(body: Probability) -> JSONResponse:
+        """P(event | evidence)."""
+        return await workers.run(
+            lambda: q.probability(body.event, body.given, body.rows, body.impossible, body.unknown)
+        )
+
+    @app.post("/cdf", dependencies=token)
+    async def cdf(body: Cdf) -> JSONResponse:
+        """P(name <= x | evidence), for every x."""
+        return await workers.run(
+            lambda: q.at_points(
+                "cdf", body.name, body.x, body.given, body.rows, body.impossible, body.unknown
+            )
+        )
+
+    @app.post("/quantile", dependencies=token)
+    async def quantile(body: Quantile) -> JSONResponse:
+        """The smallest x with P(name <= x | evidence) >= p, for every p."""
+        return await workers.run(
+            lambda: q.at_points(
+                "quantile", body.name, body.p, body.given, body.rows, body.impossible, body.unknown
+            )
+        )
+
+    @app.post("/interval", dependencies=token)
+    async def interval(body: Interval) -> JSONResponse:
+        """The central interval of one variable with that probability."""
+        ends = [(1 - body.level) / 2, (1 + body.level) / 2]
+        return await workers.run(
+            lambda: q.at_points(
+                "quantile", body.name, ends, body.given, body.rows, body.impossible, body.unknown
+            )
+        )
+
+    @app.post("/impute", dependencies=token)
+    async def impute(body: Impute) -> JSONResponse:
+        """Rows with missing values filled: means of numbers, likeliest values of categories."""
+        return await workers.run(lambda: q.impute(body.rows, body.unknown))
+
+    @app.post("/mutual_information", dependencies=token)
+    async def mutual_information(body: MutualInformation) -> JSONResponse:
+        """Mutual information of all pairs of some variables, in nats."""
+        return await workers.run(lambda: q.mutual_information(body.names, body.given))
+
+    @app.post("/entropy", dependencies=token)
+    async def entropy(body: Entropy) -> JSONResponse:
+        """Entropy of some discrete variables together, in nats."""
+        return await workers.run(lambda: q.entropy(body.names, body.given))
+
     @app.post("/covariance", dependencies=token)
     async def covariance(body: Covariance) -> JSONResponse:
         """Covariance matrix of numeric variables."""
@@ -279,7 +367,7 @@ def _told(fault: dict[str, Any]) -> str:
     """One fault of a body: where, what was expected, what was found."""
     place = [str(part) for part in fault["loc"][1:]]
     if len(place) > 2 and place[0] == "rows":  # rows, number, name, and which type was tried
-        expected = "a string, a number, true, false or null"
+        expected = "a string, a number, true, false, null or an event"
         return f"row {place[1]}, variable {place[2]!r}: expected {expected}"
     found = repr(fault.get("input"))
     return f"{'.'.join(place) or 'the body'}: {fault['msg']}, found {found[:80]}"

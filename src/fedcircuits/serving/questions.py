@@ -15,6 +15,8 @@ import pandas as pd
 from fedcircuits.errors import QueryError
 from fedcircuits.jsonable import plain_json
 from fedcircuits.schema import Schema, Variable
+from fedcircuits.schema.events import Event
+from fedcircuits.schema.events.parse import from_json
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -127,9 +129,54 @@ class Questions:
         found = self._method("variance")(name, evidence, impossible=impossible, unknown=unknown)
         return _answer({"values": _listed(found)})
 
+    def probability(
+        self, event: Row, given: Row | None, rows: Rows | None, impossible: str, unknown: str
+    ) -> Answer:
+        """P(event | evidence), one value for each row of evidence."""
+        evidence = self._evidence(given, rows)
+        found = self._method("probability")(
+            _events(event), evidence, impossible=impossible, unknown=unknown
+        )
+        return _answer({"values": _listed(found)})
+
+    def at_points(
+        self,
+        what: str,
+        name: str,
+        points: Sequence[float],
+        given: Row | None,
+        rows: Rows | None,
+        impossible: str,
+        unknown: str,
+    ) -> Answer:
+        """Distribution function or quantiles at some points: a list for each row of evidence."""
+        evidence = self._evidence(given, rows)
+        found = self._method(what)(
+            name, list(points), evidence, impossible=impossible, unknown=unknown
+        )
+        values = found.to_numpy()
+        return _answer({"values": values.tolist() if rows is not None else [values.tolist()]})
+
+    def impute(self, rows: Rows, unknown: str) -> Answer:
+        """Every row with its gaps filled: means of numbers, likeliest values of categories."""
+        return _answer(
+            {"rows": _records(self._method("impute")(self._frame(rows), unknown=unknown))}
+        )
+
+    def mutual_information(self, names: Sequence[str] | None, given: Row | None) -> Answer:
+        """Mutual information of all pairs of some variables, in nats."""
+        found = self._method("mutual_information_matrix")(names, self._evidence(given, None))
+        return _answer(
+            {"names": found.columns.tolist(), "mutual_information": found.to_numpy().tolist()}
+        )
+
+    def entropy(self, names: Sequence[str], given: Row | None) -> Answer:
+        """Entropy of some discrete variables together, in nats."""
+        return _answer({"entropy": self._method("entropy")(names, self._evidence(given, None))})
+
     def covariance(self, names: Sequence[str] | None, given: Row | None) -> Answer:
         """Covariance matrix of numeric variables given some values."""
-        found = self._method("covariance")(names, dict(given) if given else None)
+        found = self._method("covariance")(names, _events(given) if given else None)
         return _answer({"names": found.columns.tolist(), "covariance": found.to_numpy().tolist()})
 
     def marginals(self, names: Sequence[str] | None, given: Row | None) -> Answer:
@@ -139,23 +186,24 @@ class Questions:
         continuum.
         """
         self._method("marginal")  # a classifier has none
-        known = dict(given or {})
+        known = _events(given or {})
         schema: Schema = self.model.schema
-        chosen = [n for n in schema.names if n not in known] if names is None else list(names)
-        evidence = pd.DataFrame([known], index=[0])
+        fixed = {n for n, value in known.items() if not isinstance(value, Event)}
+        chosen = [n for n in schema.names if n not in fixed] if names is None else list(names)
+        evidence = pd.DataFrame({n: pd.Series([v]) for n, v in known.items()}, index=[0])
         answer: Answer = {}
         for name in chosen:
-            if name in known:
+            if name in fixed:
                 raise QueryError(f"variable {name!r} is given; its value is {known[name]!r}")
-            if schema[name].outcomes is None:
+            if name in known and schema[name].outcomes is not None:
+                limited = self.model.condition({name: known[name]})
+                proba = limited.predict_proba(evidence.drop(columns=name), name)
+                answer[name] = _outcomes(proba)
+            elif schema[name].outcomes is None:
                 mean = self._method("expectation")(name, known)
                 answer[name] = {"mean": mean, "sd": self.model.variance(name, known) ** 0.5}
             else:
-                proba = self._method("predict_proba")(evidence, name)
-                answer[name] = {
-                    "outcomes": proba.columns.tolist(),
-                    "probabilities": proba.to_numpy()[0].tolist(),
-                }
+                answer[name] = _outcomes(self._method("predict_proba")(evidence, name))
         return _answer({"marginals": answer})
 
     # --- helpers ----------------------------------------------------------------------------------
@@ -169,14 +217,19 @@ class Questions:
     def _frame(self, rows: Rows) -> pd.DataFrame:
         if len(rows) > self.limits.rows:
             raise TooMuchError(f"at most {self.limits.rows} rows a request, found {len(rows)}")
-        return pd.DataFrame([dict(row) for row in rows], index=range(len(rows)))
+        return pd.DataFrame([_events(row) for row in rows], index=range(len(rows)))
 
     def _evidence(self, given: Row | None, rows: Rows | None) -> Any:
         if given is not None and rows is not None:
             raise QueryError("evidence is `given` (one object) or `rows` (a list), found both")
         if rows is not None:
             return self._frame(rows)
-        return None if given is None else dict(given)
+        return None if given is None else _events(given)
+
+
+def _events(row: Row) -> dict[str, Any]:
+    """A row whose objects are events."""
+    return {name: from_json(value) for name, value in row.items()}
 
 
 def _variable(variable: Variable) -> Answer:
@@ -186,6 +239,13 @@ def _variable(variable: Variable) -> Answer:
         "outcomes": None if variable.outcomes is None else list(variable.outcomes),
         "domain": None if variable.domain is None else list(variable.domain),
         "unit": variable.unit,
+    }
+
+
+def _outcomes(proba: pd.DataFrame) -> Answer:
+    return {
+        "outcomes": proba.columns.tolist(),
+        "probabilities": proba.to_numpy()[0].tolist(),
     }
 
 

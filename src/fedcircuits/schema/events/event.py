@@ -93,6 +93,19 @@ class Not(Event):
         return _codes(variable, ~inside.mask[: len(variable.categories)])
 
 
+@dataclass(frozen=True)
+class AllOf(Event):
+    """All of some events at once."""
+
+    events: tuple[Event, ...]
+
+    def region(self, variable: Variable, encode: Encode) -> Region:
+        first, *rest = (event.region(variable, encode) for event in self.events)
+        for region in rest:
+            first = first.meet(region)
+        return first
+
+
 def between(low: Any, high: Any, *, closed: Closed = "both") -> Event:
     """The event that a value lies between two ends.
 

@@ -1,0 +1,144 @@
+"""Events as text (command line) and as JSON (HTTP).
+
+    age=30..40    age=30..    age=1|2|3    workclass=Private|Local-gov
+    hours>50      hours>=50   hours<50     hours<=50     sex!=Male     age!=30..40
+
+    {"between": [30, 40]}   {"above": 50}    {"below": 30}   {"at_least": 50}   {"at_most": 30}
+    {"one_of": ["a", "b"]}  {"not": "a"}     {"not": {"between": [30, 40]}}
+
+Ends of a range belong to it. Conditions about one variable, and keys of one object, must all hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fedcircuits.errors import QueryError
+from fedcircuits.schema.events.event import (
+    AllOf,
+    Event,
+    above,
+    as_event,
+    below,
+    between,
+    not_,
+    one_of,
+)
+from fedcircuits.schema.variable import Variable
+
+if TYPE_CHECKING:
+    from fedcircuits.schema.schema import Schema
+
+_OPERATORS = ("<=", ">=", "!=", "=", "<", ">")  # longer ones first
+_COMPARED = {
+    "<": below,
+    "<=": partial(below, inclusive=True),
+    ">": above,
+    ">=": partial(above, inclusive=True),
+}
+_FORMS = "NAME=VALUE, NAME=LOW..HIGH, NAME=ONE|OTHER, NAME>VALUE (or >=, <, <=, !=)"
+_KEYS = {
+    "above": above,
+    "at_least": partial(above, inclusive=True),
+    "below": below,
+    "at_most": partial(below, inclusive=True),
+    "one_of": one_of,
+}
+
+
+def from_texts(schema: Schema, texts: Iterable[str], option: str) -> dict[str, Any]:
+    """Values and events by name; several conditions on one variable must all hold.
+
+    Args:
+        schema: the variables.
+        texts: conditions as above.
+        option: where they come from, for errors.
+    """
+    answer: dict[str, Any] = {}
+    for text in texts:
+        name, value = from_text(schema, text, option)
+        if name in answer:
+            value = AllOf((as_event(answer[name]), as_event(value)))
+        answer[name] = value
+    return answer
+
+
+def from_text(schema: Schema, text: str, option: str) -> tuple[str, Any]:
+    """Name and value or event of one condition."""
+    name, operator, rest = _split(schema, text)
+    if not operator:
+        raise QueryError(f"{option} takes {_FORMS}, found {text!r}")
+    variable = schema[name]
+    if operator in _COMPARED:
+        return name, _COMPARED[operator](_value(variable, rest, option))
+    value = _listed(variable, rest, option)
+    return name, not_(value) if operator == "!=" else value
+
+
+def _split(schema: Schema, text: str) -> tuple[str, str, str]:
+    """Name, operator and the rest; a name may hold an operator itself."""
+    for name in sorted(schema.names, key=len, reverse=True):
+        if text.startswith(name):
+            rest = text[len(name) :].lstrip()
+            for operator in _OPERATORS:
+                if rest.startswith(operator):
+                    return name, operator, rest[len(operator) :].strip()
+    first = min((at for op in "<>!=" if (at := text.find(op)) > 0), default=-1)
+    if first < 0:
+        return text, "", ""
+    operator = next((op for op in _OPERATORS if text[first:].startswith(op)), "")
+    return text[:first].strip(), operator, text[first + len(operator) :].strip()
+
+
+def _listed(variable: Variable, text: str, option: str) -> Any:
+    """A value, a range or a list of values."""
+    if variable.is_coded and text in {str(category) for category in variable.categories}:
+        return _value(variable, text, option)
+    ordered = not variable.is_coded or variable.numbers is not None
+    if ordered and ".." in text:
+        low, high = (
+            _value(variable, end, option) if end.strip() else None for end in text.split("..", 1)
+        )
+        return between(low, high)
+    if "|" in text:
+        return one_of([_value(variable, part.strip(), option) for part in text.split("|")])
+    return _value(variable, text, option)
+
+
+def _value(variable: Variable, text: str, option: str) -> Any:
+    """Text as a value of the variable's kind."""
+    if variable.is_coded:
+        by_text = {str(category): category for category in variable.categories}
+        if text in by_text or variable.numbers is None:
+            return by_text.get(text, text)
+    try:
+        return float(text)
+    except ValueError:
+        if not variable.is_coded and variable.time is not None:
+            return text.strip()
+        raise QueryError(f"{option} {variable.name}: expected a number, found {text!r}") from None
+
+
+def from_json(value: Any) -> Any:
+    """A value as it is, an object as the event it describes."""
+    if not isinstance(value, Mapping):
+        return value
+    events: list[Event] = []
+    closed = value.get("closed", "both")
+    for key, given in value.items():
+        if key == "between":
+            if not isinstance(given, (list, tuple)) or len(given) != 2:
+                raise QueryError(f'"between" takes [low, high], found {given!r}')
+            events.append(between(given[0], given[1], closed=closed))
+        elif key == "not":
+            events.append(not_(from_json(given)))
+        elif key in _KEYS:
+            events.append(_KEYS[key](given))
+        elif key != "closed" or "between" not in value:
+            known = ", ".join(["between", *_KEYS, "not"])
+            raise QueryError(f"an event has the keys {known}, found {key!r}")
+    if not events:
+        raise QueryError("an event is an object with at least one key, found {}")
+    return events[0] if len(events) == 1 else AllOf(tuple(events))
