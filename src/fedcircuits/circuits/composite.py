@@ -91,11 +91,6 @@ class Composite(OverParts):
         mixed = bool((self.structure.is_sum & (self.structure.arity > 1)).any())
         return not mixed and all(part.mpe_is_exact for part in self.parts)
 
-    @property
-    def answers_events(self) -> bool:
-        """Where all parts do."""
-        return all(part.answers_events for part in self.parts)
-
     def __repr__(self) -> str:
         sums = int(self.structure.is_sum.sum())
         return (

@@ -9,7 +9,6 @@ whether a part is here or stays with a client, and the number of steps does not 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -274,13 +273,16 @@ class OverParts(Density):
             cross[np.ix_([at], inside, inside)] = answers[3 * i + 2] + apart
         return carry_up(self.plan, log_prob, mean, cross)
 
+    @property
+    def answers_events(self) -> bool:
+        """Where all parts do."""
+        return all(part.answers_events for part in self.parts)
+
     # --- posteriors -------------------------------------------------------------------------------
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
         variable = self.schema.variables[column]
-        observed = table.observed.copy()
-        observed[:, column] = False
-        table = replace(table, observed=observed)
+        table = table.hide(column)
         if not variable.is_coded:
             return self._posterior_by_joints(table, column)
         answer = np.zeros((len(table), len(variable.categories)))
@@ -366,7 +368,7 @@ class OverParts(Density):
             for at, variable in enumerate(self.schema):
                 if variable.kind == "count" and at not in coded:
                     means[gaps[at], at] = np.round(means[gaps[at], at])
-            answer[where] = means
+            answer[where] = self._inside_events(rows, means)
         return answer
 
     # --- new densities ----------------------------------------------------------------------------
@@ -380,7 +382,7 @@ class OverParts(Density):
             if not kept or np.isneginf(log_prob[at]):
                 continue
             mine = own_rows(part, evidence)
-            whole = len(kept) == len(part.schema) and not mine.observed.any()
+            whole = len(kept) == len(part.schema) and not mine.known.any()
             parts.append(part if whole else part.restrict(kept, mine))
             which.append(at)
             new[at] = graph.number(1)[0]

@@ -94,7 +94,8 @@ def own_rows(model: Density, rows: Table) -> Table:
     """The columns of a density's own variables, in its order."""
     at = [rows.schema.position(name) for name in model.schema.names]
     values, observed = rows.values[:, at], rows.observed[:, at]
-    return replace(rows, schema=model.schema, values=values, observed=observed)
+    events = None if rows.events is None else rows.events.part(slice(None), at)
+    return replace(rows, schema=model.schema, values=values, observed=observed, events=events)
 
 
 def answer_here(question: Question, rows: Table) -> FloatArray:
@@ -102,7 +103,7 @@ def answer_here(question: Question, rows: Table) -> FloatArray:
     model, what = question.model, question.what
     columns = [model.schema.position(name) for name in question.columns]
     if what == "log_prob":
-        return model.log_prob_table(rows) if rows.observed.any() else np.zeros(len(rows))
+        return model.log_prob_table(rows) if rows.known.any() else np.zeros(len(rows))
     if what == "posterior":
         return model.posterior_table(rows, columns[0])
     if what == "moment":

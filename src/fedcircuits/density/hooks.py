@@ -142,11 +142,7 @@ class Hooks(ABC):
         return np.nan_to_num(self._moments(table, 1), posinf=np.inf, neginf=-np.inf)
 
     def _conditional_means(self, table: Table) -> FloatArray:
-        """(n, D) the mean of a number, rounded where it is whole, the likeliest category.
-
-        Where a cell is known to lie in an event that its mean does not belong to, a most probable
-        value of the event stands instead.
-        """
+        """(n, D) the mean of a number, rounded where it is whole, the likeliest category."""
         values = self._moments(table, 1)
         for at, variable in enumerate(self.schema):
             gaps = np.flatnonzero(~table.observed[:, at])
@@ -155,6 +151,11 @@ class Hooks(ABC):
                 values[gaps, at] = posterior.argmax(axis=1)
             elif variable.kind == "count":
                 values[gaps, at] = np.round(values[gaps, at])
+        return self._inside_events(table, values)
+
+    def _inside_events(self, table: Table, values: FloatArray) -> FloatArray:
+        """(n, D) values with a likeliest one where a cell's is outside the event about it."""
+        for at in range(len(self.schema)):
             for region, rows in table.regions_at(at):
                 outside = rows[~region.contains(values[rows, at])]
                 if outside.size:

@@ -34,6 +34,7 @@ from fedcircuits.federation.server.fitted_parts import FittedParts, Reports, cla
 from fedcircuits.federation.server.server import Setting
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.schema import Data, Schema, Table, read
+from fedcircuits.schema.events import Region
 from fedcircuits.schema.table import Unknown
 
 
@@ -174,6 +175,12 @@ class FederatedCircuit(Composite, HoldsClients):
         if one is None:
             return super().posterior_table(table, column)
         return one.posterior_table(table, column)
+
+    def masses_table(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
+        one = self._one
+        if one is None:
+            return super().masses_table(table, column, regions)
+        return one.masses_table(table, column, regions)
 
     def _mean_posterior(
         self, rows: Table, flows: FloatArray, column: int, which: IntArray

@@ -70,7 +70,7 @@ def asked_by_id(
     """
     found = digests(ids, server.salt, secret, "query")
     known = table.schema, table.values, table.observed, table.index
-    return AskedById(*known, digests=found, hidden=tuple(sorted(hidden)))
+    return AskedById(*known, events=table.events, digests=found, hidden=tuple(sorted(hidden)))
 
 
 def warn_of_away(answered: Iterable[str], away: Mapping[str, str]) -> None:

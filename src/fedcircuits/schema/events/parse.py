@@ -11,7 +11,7 @@ Ends of a range belong to it. Conditions about one variable, and keys of one obj
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from fedcircuits.schema.schema import Schema
 
 _OPERATORS = ("<=", ">=", "!=", "=", "<", ">")  # longer ones first
-_COMPARED = {
+_COMPARED: dict[str, Callable[[Any], Event]] = {
     "<": below,
     "<=": partial(below, inclusive=True),
     ">": above,
     ">=": partial(above, inclusive=True),
 }
 _FORMS = "NAME=VALUE, NAME=LOW..HIGH, NAME=ONE|OTHER, NAME>VALUE (or >=, <, <=, !=)"
-_KEYS = {
+_KEYS: dict[str, Callable[[Any], Event]] = {
     "above": above,
     "at_least": partial(above, inclusive=True),
     "below": below,
