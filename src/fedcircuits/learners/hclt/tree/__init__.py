@@ -1,0 +1,1 @@
+"""Latent trees: structure (Chow-Liu), parameters (EM), sizes, and the tree as a circuit."""
