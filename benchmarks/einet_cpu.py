@@ -20,12 +20,17 @@ import torch
 from torch import Tensor
 
 import tables
-from fedcircuits.learners.einet import em, flows, forward
-from fedcircuits.learners.einet.layout import Layout, lay_out
 from fedcircuits.learners.einet.leaves import Gaussian
-from fedcircuits.learners.einet.network import Network, Parameters, initial_parameters, make_network
-from fedcircuits.learners.einet.poon_domingos import poon_domingos
-from fedcircuits.learners.einet.random_trees import random_trees
+from fedcircuits.learners.einet.network.layout import Layout, lay_out
+from fedcircuits.learners.einet.network.network import (
+    Network,
+    Parameters,
+    initial_parameters,
+    make_network,
+)
+from fedcircuits.learners.einet.passes import downward, forward, m_step
+from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
+from fedcircuits.learners.einet.structures.random_trees import random_trees
 from peers.einet_twin import Twin
 
 WIDTH, BATCH, REPEATS = 10, 64, 5
@@ -109,14 +114,14 @@ class Ours:
 
     def __init__(self, network: Network, start: Parameters) -> None:
         self.network, self.params = network, start.clone()
-        self.counts: flows.Counts | None = None
+        self.counts: downward.Counts | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         return forward.log_likelihood(self.network, self.params, x)
 
     def step(self, x: Tensor) -> float:
-        counts = flows.expected_counts(self.network, self.params, x, spare=self.counts)
-        self.params = em.m_step_(self.network, self.params, counts, em.EMSettings())
+        counts = downward.expected_counts(self.network, self.params, x, spare=self.counts)
+        self.params = m_step.m_step_(self.network, self.params, counts, m_step.EMSettings())
         self.counts = counts
         return float(counts.log_likelihood) / len(x)
 

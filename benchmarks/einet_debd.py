@@ -22,13 +22,13 @@ import torch
 from numpy.typing import NDArray
 
 import tables
-from fedcircuits.learners.einet.checkpoint import State
-from fedcircuits.learners.einet.chow_liu import hidden_chow_liu_tree
-from fedcircuits.learners.einet.layout import lay_out
 from fedcircuits.learners.einet.leaves import Bernoulli
-from fedcircuits.learners.einet.network import Parameters, initial_parameters, make_network
-from fedcircuits.learners.einet.rows import Rows
-from fedcircuits.learners.einet.train import Schedule, evaluate, train
+from fedcircuits.learners.einet.network.layout import lay_out
+from fedcircuits.learners.einet.network.network import Parameters, initial_parameters, make_network
+from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
+from fedcircuits.learners.einet.training.checkpoint import State
+from fedcircuits.learners.einet.training.rows import Rows
+from fedcircuits.learners.einet.training.train import Schedule, evaluate, train
 
 DATA = Path(os.environ.get("FEDCIRCUITS_DATA", tables.ROOT.parent / "shared" / "data"))
 # Mean test log-likelihoods from the literature: RAT-SPN, EiNet, HCLT.

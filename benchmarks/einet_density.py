@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedcircuits.learners.einet.chow_liu import hidden_chow_liu_tree
-from fedcircuits.learners.einet.layout import lay_out
 from fedcircuits.learners.einet.leaves import Categorical, DiscretisedGaussian, Family
-from fedcircuits.learners.einet.network import initial_parameters, make_network
-from fedcircuits.learners.einet.rows import Rows
-from fedcircuits.learners.einet.train import Schedule, evaluate, train
+from fedcircuits.learners.einet.network.layout import lay_out
+from fedcircuits.learners.einet.network.network import initial_parameters, make_network
+from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
+from fedcircuits.learners.einet.training.rows import Rows
+from fedcircuits.learners.einet.training.train import Schedule, evaluate, train
 from fedcircuits.schema.colour import N_LEVELS, to_ycocg
 
 

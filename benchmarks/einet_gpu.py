@@ -25,18 +25,23 @@ import numpy as np
 import torch
 
 from fedcircuits.errors import LearningError
-from fedcircuits.learners.einet import em, flows, forward
-from fedcircuits.learners.einet.checkpoint import State, load_state
-from fedcircuits.learners.einet.chow_liu import hidden_chow_liu_tree
-from fedcircuits.learners.einet.graph import Captured
-from fedcircuits.learners.einet.kernels.engine import Engine
-from fedcircuits.learners.einet.layout import Layout, lay_out
+from fedcircuits.learners.einet.kernels.fused_step import Engine
 from fedcircuits.learners.einet.leaves import Categorical, DiscretisedGaussian, Family, Gaussian
-from fedcircuits.learners.einet.network import Network, Parameters, initial_parameters, make_network
-from fedcircuits.learners.einet.poon_domingos import poon_domingos
-from fedcircuits.learners.einet.random_trees import random_trees
-from fedcircuits.learners.einet.rows import Rows
-from fedcircuits.learners.einet.train import Schedule, train
+from fedcircuits.learners.einet.network.layout import Layout, lay_out
+from fedcircuits.learners.einet.network.network import (
+    Network,
+    Parameters,
+    initial_parameters,
+    make_network,
+)
+from fedcircuits.learners.einet.passes import downward, forward, m_step
+from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
+from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
+from fedcircuits.learners.einet.structures.random_trees import random_trees
+from fedcircuits.learners.einet.training.checkpoint import State, load_state
+from fedcircuits.learners.einet.training.cuda_graph import Captured
+from fedcircuits.learners.einet.training.rows import Rows
+from fedcircuits.learners.einet.training.train import Schedule, train
 
 DEVICE = torch.device("cuda")
 TENSOR_RATE = {"tf32": 495e12, "bf16": 989e12}
@@ -126,14 +131,14 @@ def parity(images: np.ndarray) -> bool:
         batch = 60 if layout is pairs else 96
         x = torch.as_tensor(small[:batch], device=DEVICE)
         params = started(network, small, torch.float64)
-        settings = em.EMSettings(1.0, 0.1, by_mass=True, share=0.5)
+        settings = m_step.EMSettings(1.0, 0.1, by_mass=True, share=0.5)
         for masked in (False, True):
             known = torch.as_tensor(rng.random(x.shape) < 0.8, device=DEVICE)
             known = known if masked else None
             expected = params.clone()
-            counts = flows.expected_counts(network, expected, x, known)
-            masses = em.Masses.zeros(network, expected)
-            expected = em.m_step_(network, expected, counts, settings, masses)
+            counts = downward.expected_counts(network, expected, x, known)
+            masses = m_step.Masses.zeros(network, expected)
+            expected = m_step.m_step_(network, expected, counts, settings, masses)
             want = forward.log_likelihood(network, params, x, known)
             for precision, limit in limits.items():
                 mine = params.to(dtype=torch.float32).clone()
@@ -220,7 +225,7 @@ def measure(setting: Setting, layout: Layout, images: np.ndarray, rate: float) -
     network = make_network(layout, [setting.family] * layout.n_variables, setting.width,
                            setting.layer)  # fmt: skip
     x = torch.as_tensor(images[: setting.batch], device=DEVICE)
-    settings = em.EMSettings(0.05, 1e-3)
+    settings = m_step.EMSettings(0.05, 1e-3)
     lines = []
     start = started(network, images).to("cpu")  # so that only one copy counts as memory
     for precision in ("tf32", "bf16"):

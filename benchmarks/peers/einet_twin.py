@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.learners.einet.layout import Layout
-from fedcircuits.learners.einet.network import Parameters
+from fedcircuits.learners.einet.network.layout import Layout
+from fedcircuits.learners.einet.network.network import Parameters
 
 TINY = 1e-12
 

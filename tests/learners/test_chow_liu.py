@@ -9,12 +9,12 @@ import pytest
 
 from fedcircuits.learners.hclt.tree.chow_liu import (
     chow_liu_tree,
-    maximum_spanning_tree,
     mutual_information,
     one_hot,
     root_tree,
     structure_rows,
 )
+from fedcircuits.learners.spanning_tree import maximum_spanning_tree
 
 
 def slow_information(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> float:

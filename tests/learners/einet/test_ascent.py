@@ -15,9 +15,7 @@ torch = pytest.importorskip("torch")
 
 import fedcircuits as fc
 from fedcircuits.errors import LearningError
-from fedcircuits.learners.einet import EiNet, ascent, em, flows, forward
-from fedcircuits.learners.einet.chow_liu import hidden_chow_liu_tree
-from fedcircuits.learners.einet.layout import lay_out
+from fedcircuits.learners.einet import EiNet
 from fedcircuits.learners.einet.leaves import (
     Bernoulli,
     Binomial,
@@ -25,11 +23,15 @@ from fedcircuits.learners.einet.leaves import (
     DiscretisedGaussian,
     Gaussian,
 )
-from fedcircuits.learners.einet.network import Parameters, initial_parameters, make_network
-from fedcircuits.learners.einet.poon_domingos import poon_domingos
-from fedcircuits.learners.einet.random_trees import random_trees
-from fedcircuits.learners.einet.rows import Rows
-from fedcircuits.learners.einet.train import Schedule, train
+from fedcircuits.learners.einet.network.layout import lay_out
+from fedcircuits.learners.einet.network.network import Parameters, initial_parameters, make_network
+from fedcircuits.learners.einet.passes import downward, forward, m_step
+from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
+from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
+from fedcircuits.learners.einet.structures.random_trees import random_trees
+from fedcircuits.learners.einet.training import ascent
+from fedcircuits.learners.einet.training.rows import Rows
+from fedcircuits.learners.einet.training.train import Schedule, train
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +70,7 @@ def made(structure: str, layer: str, family: Any) -> Any:
 
 
 def gradient_of(network: Any, params: Any, *rows: Any) -> Any:
-    counts = flows.expected_counts(network, params, *rows)
+    counts = downward.expected_counts(network, params, *rows)
     return ascent.gradient(network, params, counts, pseudo_count=0.0, share=1.0)
 
 
@@ -138,7 +140,7 @@ def test_it_climbs_and_stays_legal(structure: str, layer: str, family: Any) -> N
     network, params, *rows = made(structure, layer, family)
     history, moments = [], ascent.Moments()
     for step in range(60):
-        counts = flows.expected_counts(network, params, *rows)
+        counts = downward.expected_counts(network, params, *rows)
         history.append(float(counts.log_likelihood))
         params = ascent.ascend_(network, params, counts, 0.02, moments)
         assert all(torch.isfinite(t).all() for t in params.tensors().values()), step
@@ -155,14 +157,14 @@ def test_smoothing_pulls_to_the_same_fixed_point_as_em() -> None:
     network, params, *rows = made("rat", "tucker", Categorical(4, 2.0))
 
     def steepest() -> float:
-        counts = flows.expected_counts(network, params, *rows)
+        counts = downward.expected_counts(network, params, *rows)
         slopes = ascent.gradient(network, params, counts, pseudo_count=3.0, share=1.0)
         return max(float(slope.abs().max()) for slope in slopes.values())
 
     before = steepest()
     for _ in range(300):
-        counts = flows.expected_counts(network, params, *rows)
-        params = em.m_step_(network, params, counts, em.EMSettings(pseudo_count=3.0))
+        counts = downward.expected_counts(network, params, *rows)
+        params = m_step.m_step_(network, params, counts, m_step.EMSettings(pseudo_count=3.0))
     assert steepest() < before / 1000
 
 

@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 
 import fedcircuits as fc
 from fedcircuits.errors import LearningError, SchemaError
-from fedcircuits.learners.einet import learner, train
+from fedcircuits.learners.einet import learner
+from fedcircuits.learners.einet.training import train
 
 IMAGES = np.random.default_rng(0).integers(256, size=(24, 5, 5)).astype(np.uint8)
 OPTIONS: dict[str, Any] = {"device": "cpu", "epochs": 2, "batch": 10, "width": 3}

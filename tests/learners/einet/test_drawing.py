@@ -20,8 +20,8 @@ import fedcircuits as fc
 from fedcircuits.cli.app import app
 from fedcircuits.errors import StorageError
 from fedcircuits.learners.einet import hidden_chow_liu_tree, poon_domingos, random_trees
-from fedcircuits.learners.einet.drawing import Picture, draw
-from fedcircuits.learners.einet.layout import lay_out, region_graph
+from fedcircuits.learners.einet.network.layout import lay_out, region_graph
+from fedcircuits.learners.einet.structures.drawing import Picture, draw
 from fedcircuits.schema.images import image_schema, pixel_places
 
 OPTIONS = {"width": 3, "epochs": 1, "batch": 20, "device": "cpu", "pieces": 2, "repetitions": 2}

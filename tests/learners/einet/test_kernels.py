@@ -16,19 +16,19 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 if not (INTERPRETED or torch.cuda.is_available()):
     pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
-from fedcircuits.learners.einet import em, flows, forward
-from fedcircuits.learners.einet.chow_liu import hidden_chow_liu_tree
-from fedcircuits.learners.einet.kernels.engine import Engine
-from fedcircuits.learners.einet.kernels.plan import Tuning
-from fedcircuits.learners.einet.layout import lay_out
+from fedcircuits.learners.einet.kernels.fused_step import Engine
+from fedcircuits.learners.einet.kernels.launch_plan import Tuning
 from fedcircuits.learners.einet.leaves import (
     Bernoulli,
     Categorical,
     DiscretisedGaussian,
     Gaussian,
 )
-from fedcircuits.learners.einet.network import initial_parameters, make_network
-from fedcircuits.learners.einet.poon_domingos import poon_domingos
+from fedcircuits.learners.einet.network.layout import lay_out
+from fedcircuits.learners.einet.network.network import initial_parameters, make_network
+from fedcircuits.learners.einet.passes import downward, forward, m_step
+from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
+from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
 
 # The interpreter computes with NumPy, which warns of log 0; on the device that is -inf.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -67,15 +67,15 @@ def test_one_step_equals_the_twins(
     everything = torch.ones_like(x, dtype=torch.bool) if known is None else known
     generator = torch.Generator().manual_seed(1)
     start = initial_parameters(network, x, everything, generator, torch.float64)
-    settings = em.EMSettings(1.0 if by_mass else 0.7, 0.3, by_mass, 0.5)
+    settings = m_step.EMSettings(1.0 if by_mass else 0.7, 0.3, by_mass, 0.5)
     mine = start.to(dtype=torch.float32).clone()
     engine = Engine(network, mine, BATCH, "float32", tuning=tuning)
     engine.step_size.fill_(settings.step)
     found = engine.step(x, known, labels, settings)
     want = forward.log_likelihood(network, start, x, known, labels)
     torch.testing.assert_close(found.double(), want, rtol=1e-5, atol=1e-5)
-    counts = flows.expected_counts(network, start, x, known, labels)
-    masses = em.Masses.zeros(network, start)
-    expected = em.m_step_(network, start.clone(), counts, settings, masses)
+    counts = downward.expected_counts(network, start, x, known, labels)
+    masses = m_step.Masses.zeros(network, start)
+    expected = m_step.m_step_(network, start.clone(), counts, settings, masses)
     for name, tensor in expected.tensors().items():
         torch.testing.assert_close(mine.tensors()[name].double(), tensor, rtol=1e-3, atol=1e-5)

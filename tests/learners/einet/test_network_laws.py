@@ -13,14 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fedcircuits.errors import LearningError, StructureError
-from fedcircuits.learners.einet import em, flows, forward, queries
-from fedcircuits.learners.einet.chow_liu import (
-    chow_liu_parents,
-    hidden_chow_liu_tree,
-    hidden_tree,
-    mutual_information,
-)
-from fedcircuits.learners.einet.layout import lay_out
+from fedcircuits.learners.einet.density import tensor_queries
 from fedcircuits.learners.einet.leaves import (
     Bernoulli,
     Binomial,
@@ -28,10 +21,18 @@ from fedcircuits.learners.einet.leaves import (
     DiscretisedGaussian,
     Gaussian,
 )
-from fedcircuits.learners.einet.network import initial_parameters, make_network
-from fedcircuits.learners.einet.poon_domingos import poon_domingos
-from fedcircuits.learners.einet.random_trees import random_trees
-from fedcircuits.learners.einet.regions import Partition, RegionGraph
+from fedcircuits.learners.einet.network.layout import lay_out
+from fedcircuits.learners.einet.network.network import initial_parameters, make_network
+from fedcircuits.learners.einet.passes import downward, forward, m_step
+from fedcircuits.learners.einet.structures.hidden_tree import (
+    chow_liu_parents,
+    hidden_chow_liu_tree,
+    hidden_tree,
+    mutual_information,
+)
+from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
+from fedcircuits.learners.einet.structures.random_trees import random_trees
+from fedcircuits.learners.einet.structures.regions import Partition, RegionGraph
 
 N_VALUES = 3
 N_VARIABLES = 4
@@ -128,11 +129,11 @@ def test_flows_are_conserved_and_em_never_loses(structure: str, layer: str, fami
     labels = torch.arange(len(x)) % 3 - 1
     history = []
     for _ in range(12):
-        counts = flows.expected_counts(network, params, x, known, labels)
+        counts = downward.expected_counts(network, params, x, known, labels)
         history.append(float(counts.log_likelihood))
         assert float(counts.root.sum()) == pytest.approx(len(x))
         assert float(counts.leaves[0]["n"].sum()) == pytest.approx(float(known.sum()))
-        params = em.m_step_(network, params, counts, em.EMSettings())
+        params = m_step.m_step_(network, params, counts, m_step.EMSettings())
     assert min(np.diff(history)) > -1e-9
     assert history[-1] > history[0]
 
@@ -141,9 +142,9 @@ def test_gaussian_em_never_loses_with_bounded_variances() -> None:
     network, params, x, known = made("rat", "tucker", Gaussian(0.05, 0.3))
     history = []
     for _ in range(15):
-        counts = flows.expected_counts(network, params, x.double(), known)
+        counts = downward.expected_counts(network, params, x.double(), known)
         history.append(float(counts.log_likelihood))
-        params = em.m_step_(network, params, counts, em.EMSettings())
+        params = m_step.m_step_(network, params, counts, m_step.EMSettings())
     assert min(np.diff(history)) > -1e-9
     assert float(params.leaves[0]["variance"].min()) >= 0.05
     assert float(params.leaves[0]["variance"].max()) <= 0.3
@@ -159,8 +160,8 @@ def test_nothing_is_nan_with_constant_extreme_and_dead_parts(family: Any) -> Non
     params.weights[0, 0] = 0.0  # a node without weights: log 0 is legal
     params.weights[:, :, 2] = 0.0  # left states that nothing reaches: no flow
     for _ in range(60):
-        counts = flows.expected_counts(network, params, x, known)
-        params = em.m_step_(network, params, counts, em.EMSettings())
+        counts = downward.expected_counts(network, params, x, known)
+        params = m_step.m_step_(network, params, counts, m_step.EMSettings())
         assert torch.isfinite(counts.log_likelihood)
         for tensor in params.tensors().values():
             assert not torch.isnan(tensor).any()
@@ -177,10 +178,10 @@ def test_single_precision_em_keeps_every_row_possible(layer: str) -> None:
     params = initial_parameters(network, x, known, torch.Generator().manual_seed(0))
     history = []
     for _ in range(8):
-        counts = flows.expected_counts(network, params, x)
+        counts = downward.expected_counts(network, params, x)
         history.append(float(counts.log_likelihood))
         assert float(counts.n_rows) == pytest.approx(64, rel=1e-3)  # no row's flow is lost
-        params = em.m_step_(network, params, counts, em.EMSettings())
+        params = m_step.m_step_(network, params, counts, m_step.EMSettings())
         assert not any(torch.isnan(t).any() for t in params.tensors().values())
     assert min(np.diff(history)) > -1e-4 * abs(history[-1])  # rounding of float32
 
@@ -193,16 +194,16 @@ def test_tucker_flows_are_conserved_in_single_precision_far_from_zero() -> None:
     x = torch.rand((20, 784), generator=generator)
     known = torch.ones_like(x, dtype=torch.bool)
     params = initial_parameters(network, x, known, generator)
-    counts = flows.expected_counts(network, params, x)
+    counts = downward.expected_counts(network, params, x)
     leaves = counts.leaves[0]["n"].sum(1)  # every slot sees each row once
     torch.testing.assert_close(leaves, torch.full_like(leaves, 20.0), rtol=1e-5, atol=0)
 
 
 def test_counts_in_used_memory_are_the_same() -> None:
     network, params, x, known = made("pd", "tucker", Categorical(N_VALUES))
-    fresh = flows.expected_counts(network, params, x, known)
-    used = flows.expected_counts(network, params, x[:10], known[:10])
-    again = flows.expected_counts(network, params, x, known, spare=used)
+    fresh = downward.expected_counts(network, params, x, known)
+    used = downward.expected_counts(network, params, x[:10], known[:10])
+    again = downward.expected_counts(network, params, x, known, spare=used)
     assert again.weights.data_ptr() == used.weights.data_ptr()
     assert torch.equal(again.weights, fresh.weights)
     assert torch.equal(again.leaves[0]["counts"], fresh.leaves[0]["counts"])
@@ -214,10 +215,10 @@ def test_impossible_rows_have_minus_infinity_and_send_no_flow() -> None:
     params.leaves[0]["probs"] /= params.leaves[0]["probs"].sum(1, keepdim=True)
     bad = torch.full_like(x[:5], 2)
     assert torch.isneginf(forward.log_likelihood(network, params, bad)).all()
-    counts = flows.expected_counts(network, params, bad)
+    counts = downward.expected_counts(network, params, bad)
     assert float(counts.n_rows) == 0
     assert not torch.isnan(counts.weights).any()
-    after = em.m_step_(network, params, counts, em.EMSettings())
+    after = m_step.m_step_(network, params, counts, m_step.EMSettings())
     assert not any(torch.isnan(t).any() for t in after.tensors().values())
 
 
@@ -236,7 +237,7 @@ def test_an_impossible_part_does_not_hide_an_improbable_one(layer: str, dtype: A
     mine = np.flatnonzero((layout.slot_variable == 7) & (layout.slot_region == first))
     probs[mine, 0] = 0.0
     assert torch.isfinite(forward.log_likelihood(network, params, x)).all()
-    counts = flows.expected_counts(network, params, x)
+    counts = downward.expected_counts(network, params, x)
     assert float(counts.n_rows) == pytest.approx(5)
     assert float(counts.leaves[0]["n"].sum()) == pytest.approx(5 * 40, rel=1e-4)
     assert not torch.isnan(counts.weights).any()
@@ -260,7 +261,9 @@ def test_conditional_samples_follow_enumeration(structure: str, layer: str) -> N
     n = 20_000
     x = torch.tensor([[1, 0, 0, 0]]).expand(n, -1)
     known = torch.tensor([[True, False, False, False]]).expand(n, -1)
-    drawn, _ = queries.sample(network, params, x, known, None, torch.Generator().manual_seed(4))
+    drawn, _ = tensor_queries.sample(
+        network, params, x, known, None, torch.Generator().manual_seed(4)
+    )
     assert bool((drawn[:, 0] == 1).all())
     code = (drawn[:, 1] * 9 + drawn[:, 2] * 3 + drawn[:, 3]).long()
     found = torch.bincount(code, minlength=27).double() / n
@@ -273,7 +276,7 @@ def test_decoding_keeps_evidence_and_is_a_lower_bound() -> None:
     network, params, _, _ = made("rat", "tucker", Categorical(N_VALUES))
     log_p = forward.log_likelihood(network, params, WORLDS)
     known = torch.zeros((1, N_VARIABLES), dtype=torch.bool)
-    best, _ = queries.decode(network, params, WORLDS[:1], known, None)
+    best, _ = tensor_queries.decode(network, params, WORLDS[:1], known, None)
     value = forward.log_likelihood(network, params, best)
     assert float(value) <= float(log_p.max()) + 1e-12
     assert float(value) > float(log_p.median())

@@ -10,18 +10,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fedcircuits.learners.einet import answering_on
-from fedcircuits.learners.einet.layout import lay_out
 from fedcircuits.learners.einet.leaves import Gaussian
-from fedcircuits.learners.einet.network import (
+from fedcircuits.learners.einet.network.answering_device import placed
+from fedcircuits.learners.einet.network.layout import lay_out
+from fedcircuits.learners.einet.network.network import (
     initial_parameters,
     make_network,
     normalise_,
     sum_partitions,
 )
-from fedcircuits.learners.einet.placement import placed
-from fedcircuits.learners.einet.poon_domingos import poon_domingos
-from fedcircuits.learners.einet.rows import Rows
-from fedcircuits.learners.einet.train import evaluate
+from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
+from fedcircuits.learners.einet.training.rows import Rows
+from fedcircuits.learners.einet.training.train import evaluate
 
 NETWORK = make_network(lay_out(poon_domingos(3, 3, 3)), [Gaussian()] * 9, 4)
 X = np.random.default_rng(0).normal(size=(11, 9)).astype(np.float32)

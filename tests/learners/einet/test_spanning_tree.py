@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
 pytest.importorskip("torch")
 
-from fedcircuits.learners.einet.chow_liu import chow_liu_parents
+from fedcircuits.learners.einet.structures.hidden_tree import chow_liu_parents
 
 
 def weight_of(parents: np.ndarray, information: np.ndarray) -> float:

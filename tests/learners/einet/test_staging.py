@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
-from fedcircuits.learners.einet.rows import Rows
-from fedcircuits.learners.einet.staging import Staging
+from fedcircuits.learners.einet.training.rows import Rows
+from fedcircuits.learners.einet.training.staging import Staging
 
 
 def test_staged_batches_equal_the_rows() -> None:

@@ -14,13 +14,13 @@ torch = pytest.importorskip("torch")
 
 from fedcircuits.errors import LearningError, SchemaError, StorageError
 from fedcircuits.learners.einet import EiNet, EiNetDensity
-from fedcircuits.learners.einet.checkpoint import load_state
-from fedcircuits.learners.einet.layout import lay_out
 from fedcircuits.learners.einet.leaves import Categorical
-from fedcircuits.learners.einet.network import initial_parameters, make_network
-from fedcircuits.learners.einet.random_trees import random_trees
-from fedcircuits.learners.einet.rows import Rows
-from fedcircuits.learners.einet.train import Schedule, out_of_memory, train
+from fedcircuits.learners.einet.network.layout import lay_out
+from fedcircuits.learners.einet.network.network import initial_parameters, make_network
+from fedcircuits.learners.einet.structures.random_trees import random_trees
+from fedcircuits.learners.einet.training.checkpoint import load_state
+from fedcircuits.learners.einet.training.rows import Rows
+from fedcircuits.learners.einet.training.train import Schedule, out_of_memory, train
 from fedcircuits.schema.colour import from_ycocg, to_ycocg
 from fedcircuits.schema.images import image_table, table_images
 

@@ -7,13 +7,13 @@ try:
 except ImportError as error:
     raise MissingExtraError("EiNet", "einet") from error
 
-from .chow_liu import hidden_chow_liu_tree
-from .learner import EiNet
-from .model import EiNetDensity
-from .placement import answering_on
-from .poon_domingos import poon_domingos
-from .random_trees import random_trees
-from .unroll import unroll
+from fedcircuits.learners.einet.density.einet_density import EiNetDensity
+from fedcircuits.learners.einet.density.unroll import unroll
+from fedcircuits.learners.einet.learner import EiNet
+from fedcircuits.learners.einet.network.answering_device import answering_on
+from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
+from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
+from fedcircuits.learners.einet.structures.random_trees import random_trees
 
 __all__ = [
     "EiNet",

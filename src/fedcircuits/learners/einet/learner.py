@@ -14,21 +14,27 @@ from numpy.typing import NDArray
 
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import LearningError
+from fedcircuits.learners.einet.density.columns import Column, column_of, encode, is_level
+from fedcircuits.learners.einet.density.einet_density import EiNetDensity
+from fedcircuits.learners.einet.leaves import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    DiscretisedGaussian,
+    Family,
+    Gaussian,
+)
+from fedcircuits.learners.einet.network.layout import lay_out
+from fedcircuits.learners.einet.network.network import LayerKind, initial_parameters, make_network
+from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
+from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
+from fedcircuits.learners.einet.structures.random_trees import random_trees
+from fedcircuits.learners.einet.structures.regions import Partition, RegionGraph
+from fedcircuits.learners.einet.training.checkpoint import State
+from fedcircuits.learners.einet.training.rows import Rows
+from fedcircuits.learners.einet.training.train import Method, Schedule, out_of_memory, train
 from fedcircuits.schema import Table
 from fedcircuits.schema.images import pixel_places
-
-from .checkpoint import State
-from .chow_liu import hidden_chow_liu_tree
-from .columns import Column, column_of, encode, is_level
-from .layout import lay_out
-from .leaves import Bernoulli, Binomial, Categorical, DiscretisedGaussian, Family, Gaussian
-from .model import EiNetDensity
-from .network import LayerKind, initial_parameters, make_network
-from .poon_domingos import poon_domingos
-from .random_trees import random_trees
-from .regions import Partition, RegionGraph
-from .rows import Rows
-from .train import Method, Schedule, out_of_memory, train
 
 Structure = Literal["hclt", "poon-domingos", "random-trees"]
 Leaf = Literal["categorical", "discretised-gaussian", "binomial", "gaussian"]
@@ -57,8 +63,8 @@ class EiNet:
         step: First step size of online EM; it falls to `last_step`.
         last_step: Last step size.
         frequency: Batches between updates; 0 is full-batch EM.
-        by_mass: Stepwise EM on averaged counts (see `em`).
-        method: "em", or "adam" for gradient ascent (see `ascent`).
+        by_mass: Stepwise EM on averaged counts (see `passes/m_step.py`).
+        method: "em", or "adam" for gradient ascent (see `training/ascent.py`).
         learning_rate: First learning rate of "adam"; it falls as the step size of EM does.
         pseudo_count: Rows' worth of uniform flow added to every sum.
         leaf_count: Rows' worth of the column's marginal added to every discrete leaf.

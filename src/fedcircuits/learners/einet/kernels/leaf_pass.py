@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..flows import leaf_statistics
-from ..forward import leaf_values
-from ..leaves import Categorical, DiscretisedGaussian, Gaussian
-from ..network import Network, Parameters
-from . import leaves
-from .plan import Plan, power_of_two
-from .rates import Rates
+from fedcircuits.learners.einet.kernels import leaf_kernels
+from fedcircuits.learners.einet.kernels.launch_plan import Plan, power_of_two
+from fedcircuits.learners.einet.kernels.rates import Rates
+from fedcircuits.learners.einet.leaves import Categorical, DiscretisedGaussian, Gaussian
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.passes.downward import leaf_statistics
+from fedcircuits.learners.einet.passes.forward import leaf_values
 
 
 class LeafPass:
@@ -34,12 +34,12 @@ class LeafPass:
         mask = x if known is None else known
         sizes = (plan.batch, x.shape[1], plan.width)
         if type(family) is Gaussian:
-            leaves.gaussian_forward_kernel[grid](
+            leaf_kernels.gaussian_forward_kernel[grid](
                 x, mask, params["mean"], params["variance"], target, plan.slot_start,
                 plan.slot_variable, family.scale, *sizes, known is not None, plan.rows, block,
             )  # fmt: skip
         elif type(family) is Categorical:
-            leaves.categorical_forward_kernel[grid](
+            leaf_kernels.categorical_forward_kernel[grid](
                 x, mask, params["probs"], target, plan.slot_start, plan.slot_variable, *sizes,
                 family.n_categories, known is not None, plan.rows, block,
             )  # fmt: skip
@@ -73,7 +73,7 @@ class LeafPass:
             codes = power_of_two(family.n_categories, 16, 1024)
             rows, block, warps = plan.tuning.leaf
             block = power_of_two(width, 16, min(block, max(16, 16384 // codes)))
-            leaves.categorical_update_kernel[(n_slots, -(-width // block))](
+            leaf_kernels.categorical_update_kernel[(n_slots, -(-width // block))](
                 x, mask, flows[0], params["probs"], params["prior"], masses[0], flows[1],
                 plan.slot_variable, rates.step, family.pseudo_count * share, family.blur,
                 plan.batch, *sizes, family.n_categories, known is not None, rates.by_mass,
@@ -85,7 +85,7 @@ class LeafPass:
         if isinstance(family, Gaussian) and (plain or type(family) is Gaussian):
             centre = params["mean"].mean(1)
             n, first, second = (params["mean"].new_empty((n_slots, width)) for _ in range(3))
-            leaves.gaussian_statistics_kernel[(n_slots, -(-width // plan.block))](
+            leaf_kernels.gaussian_statistics_kernel[(n_slots, -(-width // plan.block))](
                 x, mask, flows[0], centre, n, first, second, flows[1], plan.slot_variable,
                 family.scale, *sizes, known is not None, plan.rows, plan.block,
             )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..em import LOWEST
+from fedcircuits.learners.einet.passes.m_step import LOWEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +18,7 @@ class Rates:
         step: Step size, a scalar on the device: a captured graph is replayed with another.
         batch: Rows of the batch.
         add: Pseudo-count of every sum node, in rows of this batch.
-        by_mass: Stepwise EM on averaged counts (see `em`).
+        by_mass: Stepwise EM on averaged counts (see `m_step.py`).
     """
 
     step: Tensor

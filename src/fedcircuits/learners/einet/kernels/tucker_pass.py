@@ -8,11 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import inner
-from ..network import Network, Parameters
-from . import cp, tucker
-from .plan import BF16, Level, Plan, power_of_two, slots_by_region
-from .rates import Rates
+from fedcircuits.learners.einet.kernels import cp, tucker
+from fedcircuits.learners.einet.kernels.launch_plan import (
+    BF16,
+    Level,
+    Plan,
+    power_of_two,
+    slots_by_region,
+)
+from fedcircuits.learners.einet.kernels.rates import Rates
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.passes import inner
 
 
 class TuckerPass:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .base import Family, Params, Stats
-from .bernoulli import Bernoulli
-from .binomial import Binomial
-from .categorical import Categorical
-from .discretised import DiscretisedGaussian
-from .gaussian import Gaussian
+from fedcircuits.learners.einet.leaves.base import Family, Params, Stats
+from fedcircuits.learners.einet.leaves.bernoulli import Bernoulli
+from fedcircuits.learners.einet.leaves.binomial import Binomial
+from fedcircuits.learners.einet.leaves.categorical import Categorical
+from fedcircuits.learners.einet.leaves.discretised import DiscretisedGaussian
+from fedcircuits.learners.einet.leaves.gaussian import Gaussian
 
 FAMILIES: dict[str, type[Family]] = {
     family.name: family

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Params
-from .binomial import Binomial
+from fedcircuits.learners.einet.leaves.base import Params
+from fedcircuits.learners.einet.leaves.binomial import Binomial
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Family, Params, Stats, pick_rows, uniform, weighted
+from fedcircuits.learners.einet.leaves.base import (
+    Family,
+    Params,
+    Stats,
+    pick_rows,
+    uniform,
+    weighted,
+)
 
 # How near to 0 and 1 gradient steps may bring a probability; float32 still resolves it.
 NEAREST = 1e-6

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Family, Params, Stats, pick_rows, uniform
+from fedcircuits.learners.einet.leaves.base import Family, Params, Stats, pick_rows, uniform
 
 # Probabilities that one pass of the update moves on a CPU.
 CHUNK_ELEMENTS = 100_000

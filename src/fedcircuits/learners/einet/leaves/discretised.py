@@ -14,8 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Params, Stats
-from .gaussian import Gaussian
+from fedcircuits.learners.einet.leaves.base import Params, Stats
+from fedcircuits.learners.einet.leaves.gaussian import Gaussian
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Family, Params, Stats, pick_rows
+from fedcircuits.learners.einet.leaves.base import Family, Params, Stats, pick_rows
 
 # Values of slots held at once on the way to a matrix product; small enough to stay in a cache.
 CHUNK_ELEMENTS = 200_000

@@ -23,7 +23,6 @@ from scipy import sparse
 from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.tree.chow_liu import (
     RootedTree,
-    maximum_spanning_tree,
     mutual_information,
     root_tree,
     structure_rows,
@@ -39,6 +38,7 @@ from fedcircuits.learners.hclt.tree.latent_tree import (
 )
 from fedcircuits.learners.hclt.tree.patterns import Patterns
 from fedcircuits.learners.hclt.tree.sizes import automatic_sizes
+from fedcircuits.learners.spanning_tree import maximum_spanning_tree
 
 # The steps of one client: log p(x | l) of its rows out, shares of the rows in (None for the end).
 Branch = Generator[FloatArray, sparse.csr_matrix | None, LatentTree]

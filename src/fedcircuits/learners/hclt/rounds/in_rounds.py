@@ -31,7 +31,6 @@ from fedcircuits.learners.hclt.tilt.renormalise import renormalise
 from fedcircuits.learners.hclt.tree.chow_liu import (
     RootedTree,
     information_of_counts,
-    maximum_spanning_tree,
     one_hot,
     root_tree,
 )
@@ -40,6 +39,7 @@ from fedcircuits.learners.hclt.tree.em import Smoothing, initial_tree, maximise
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree, expected_counts
 from fedcircuits.learners.hclt.tree.latent_tree import log_likelihood as tree_log_likelihood
 from fedcircuits.learners.hclt.tree.sizes import automatic_sizes
+from fedcircuits.learners.spanning_tree import maximum_spanning_tree
 
 Sums = dict[str, npt.NDArray[np.float64]]
 Rounds = Generator[Sums, Sums, FittedTree]

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.spanning_tree import maximum_spanning_tree
 
 # Widest block of one-hot columns on the left of a product; bounds memory at this times the width.
 _BLOCK_WIDTH = 1024
@@ -161,33 +162,6 @@ def information_of_counts(
     plug_in = (joint - left - right) / safe_total + np.log(safe_total)
     corrected = plug_in - occupied / (2.0 * safe_total * rows_per_weight)
     return np.where(total > 0, corrected, 0.0)
-
-
-def maximum_spanning_tree(information: FloatArray) -> list[tuple[int, int]]:
-    """Edges of the maximum spanning tree (Prim); ties go to the lower index.
-
-    Args:
-        information: (D, D) symmetric edge values.
-
-    Returns:
-        D - 1 undirected edges.
-    """
-    n_nodes = len(information)
-    edges: list[tuple[int, int]] = []
-    if n_nodes == 0:
-        return edges
-    outside = np.ones(n_nodes, dtype=bool)
-    outside[0] = False
-    best = information[0].copy()
-    nearest = np.zeros(n_nodes, dtype=np.int64)
-    for _ in range(n_nodes - 1):
-        node = int(np.argmax(np.where(outside, best, -np.inf)))
-        edges.append((int(nearest[node]), node))
-        outside[node] = False
-        closer = outside & (information[node] > best)
-        best[closer] = information[node][closer]
-        nearest[closer] = node
-    return edges
 
 
 def root_tree(n_nodes: int, edges: list[tuple[int, int]], root: int | None = None) -> RootedTree:

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 
 import torch
 
-from .network import Parameters
+from fedcircuits.learners.einet.network.network import Parameters
 
 _DEVICE: ContextVar[torch.device | None] = ContextVar("device", default=None)
 

@@ -13,10 +13,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedcircuits.errors import StorageError
-
-from .ascent import Moments
-from .em import Masses
-from .network import Network, Parameters
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.passes.m_step import Masses
+from fedcircuits.learners.einet.training.ascent import Moments
 
 VERSION = 1
 

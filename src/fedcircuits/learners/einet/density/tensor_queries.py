@@ -5,11 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .flows import downward
-from .forward import leaf_values, upward
-from .leaves import Gaussian
-from .network import Network, Parameters
-from .topdown import best_pick, fill, random_pick, select, upward_max
+from fedcircuits.learners.einet.leaves import Gaussian
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.passes.downward import downward
+from fedcircuits.learners.einet.passes.forward import leaf_values, upward
+from fedcircuits.learners.einet.passes.topdown import (
+    best_pick,
+    fill,
+    random_pick,
+    select,
+    upward_max,
+)
 
 
 def sample(

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .layout import Group, Layout
-from .leaves import FAMILIES
-from .network import Network, Parameters, make_network
+from fedcircuits.learners.einet.leaves import FAMILIES
+from fedcircuits.learners.einet.network.layout import Group, Layout
+from fedcircuits.learners.einet.network.network import Network, Parameters, make_network
 
 LAYOUT_ARRAYS = ("children", "owner", "root_children", "slot_variable", "slot_region")
 

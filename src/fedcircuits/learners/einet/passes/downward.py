@@ -12,10 +12,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import inner
-from .forward import Upward, class_mixture, leaf_values, root_group, upward
-from .leaves import Gaussian, Stats
-from .network import Network, Parameters
+from fedcircuits.learners.einet.leaves import Gaussian, Stats
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.passes import inner
+from fedcircuits.learners.einet.passes.forward import (
+    Upward,
+    class_mixture,
+    leaf_values,
+    root_group,
+    upward,
+)
 
 
 @dataclass(eq=False)

@@ -11,16 +11,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import inner
-from ..em import EMSettings, Masses
-from ..flows import class_flow
-from ..forward import class_mixture, root_group
-from ..network import Network, Parameters
-from .cp_pass import CpPass
-from .leaf_pass import LeafPass
-from .plan import BF16, IEEE, TF32, Plan, Tuning
-from .rates import Rates
-from .tucker_pass import TuckerPass
+from fedcircuits.learners.einet.kernels.cp_pass import CpPass
+from fedcircuits.learners.einet.kernels.launch_plan import BF16, IEEE, TF32, Plan, Tuning
+from fedcircuits.learners.einet.kernels.leaf_pass import LeafPass
+from fedcircuits.learners.einet.kernels.rates import Rates
+from fedcircuits.learners.einet.kernels.tucker_pass import TuckerPass
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.passes import inner
+from fedcircuits.learners.einet.passes.downward import class_flow
+from fedcircuits.learners.einet.passes.forward import class_mixture, root_group
+from fedcircuits.learners.einet.passes.m_step import EMSettings, Masses
 
 PRECISIONS = {"float32": IEEE, "tf32": TF32, "bf16": BF16}
 

@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.learners.einet.density.columns import Column, power_table
+from fedcircuits.learners.einet.leaves import Gaussian
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.passes.downward import downward
+from fedcircuits.learners.einet.passes.forward import leaf_values, upward
 from fedcircuits.schema import Variable
-
-from .columns import Column, power_table
-from .flows import downward
-from .forward import leaf_values, upward
-from .leaves import Gaussian
-from .network import Network, Parameters
 
 # Leaf masses held in float64 at once.
 CHUNK_ELEMENTS = 20_000_000

@@ -14,8 +14,8 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import breadth_first_order
 
 from fedcircuits.errors import StructureError
-
-from .regions import GraphBuilder, RegionGraph
+from fedcircuits.learners.einet.structures.regions import GraphBuilder, RegionGraph
+from fedcircuits.learners.spanning_tree import maximum_spanning_tree
 
 
 def mutual_information(
@@ -59,25 +59,6 @@ def mutual_information(
     return np.asarray(np.maximum((result + result.T) / 2, 0.0))
 
 
-def _spanning_tree(information: NDArray[np.float64]) -> coo_matrix:
-    """Edges of the maximum spanning tree, (variables, variables); Prim's algorithm.
-
-    On a full matrix it costs one pass over each row; sorting all pairs takes twenty times longer.
-    """
-    d = information.shape[0]
-    best, link = information[0].copy(), np.zeros(d, dtype=np.int64)
-    best[0] = -np.inf
-    ends = np.empty(d - 1, dtype=np.int64)
-    for number in range(d - 1):
-        new = int(np.argmax(best))
-        ends[number] = new
-        best[new] = -np.inf  # in the tree
-        better = (information[new] > best) & (best > -np.inf)
-        best[better] = information[new][better]
-        link[better] = new
-    return coo_matrix((np.ones(d - 1), (ends, link[ends])), shape=(d, d))
-
-
 def chow_liu_parents(information: NDArray[np.float64]) -> NDArray[np.int64]:
     """Maximum spanning tree of a mutual-information matrix, rooted at its centre.
 
@@ -93,7 +74,8 @@ def chow_liu_parents(information: NDArray[np.float64]) -> NDArray[np.int64]:
     # tree instead of hanging them all on one variable.
     noise = np.random.default_rng(0).random((d, d)) * 1e-7
     information = information + noise + noise.T
-    tree = _spanning_tree(information)
+    starts, ends = np.array(maximum_spanning_tree(information)).T
+    tree = coo_matrix((np.ones(d - 1), (ends, starts)), shape=(d, d))
     far = int(breadth_first_order(tree, 0, directed=False)[0][-1])
     order, before = breadth_first_order(tree, far, directed=False)
     path = [int(order[-1])]

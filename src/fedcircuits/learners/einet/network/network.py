@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcircuits.errors import LearningError
-
-from .layout import Layout
-from .leaves import Family
-from .leaves.base import uniform
+from fedcircuits.learners.einet.leaves import Family
+from fedcircuits.learners.einet.leaves.base import uniform
+from fedcircuits.learners.einet.network.layout import Layout
 
 LayerKind = Literal["cp", "tucker"]
 

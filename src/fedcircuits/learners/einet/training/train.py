@@ -15,17 +15,16 @@ import torch
 from torch import Tensor
 
 from fedcircuits.errors import LearningError
-
-from . import kernels
-from .ascent import ascend_
-from .checkpoint import State, load_state, save_state
-from .em import EMSettings, Masses, m_step_
-from .flows import Counts, expected_counts
-from .forward import log_likelihood
-from .network import Network, Parameters, normalise_
-from .placement import placed
-from .rows import Batch, Rows
-from .staging import Staging
+from fedcircuits.learners.einet import kernels
+from fedcircuits.learners.einet.network.answering_device import placed
+from fedcircuits.learners.einet.network.network import Network, Parameters, normalise_
+from fedcircuits.learners.einet.passes.downward import Counts, expected_counts
+from fedcircuits.learners.einet.passes.forward import log_likelihood
+from fedcircuits.learners.einet.passes.m_step import EMSettings, Masses, m_step_
+from fedcircuits.learners.einet.training.ascent import ascend_
+from fedcircuits.learners.einet.training.checkpoint import State, load_state, save_state
+from fedcircuits.learners.einet.training.rows import Batch, Rows
+from fedcircuits.learners.einet.training.staging import Staging
 
 Method = Literal["em", "adam"]
 
@@ -234,8 +233,8 @@ class _Fused:
         example: Batch,
         n_rows: int,
     ) -> None:
-        from .graph import Captured
-        from .kernels.engine import Engine
+        from fedcircuits.learners.einet.kernels.fused_step import Engine  # needs Triton
+        from fedcircuits.learners.einet.training.cuda_graph import Captured
 
         self._batch, self._schedule = batch, schedule
         self._engine = Engine(network, state.params, batch, schedule.precision)

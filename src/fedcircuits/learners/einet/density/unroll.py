@@ -9,11 +9,16 @@ from fedcircuits.circuits import Circuit
 from fedcircuits.circuits import build as b
 from fedcircuits.circuits.nodes import Leaf, Node
 from fedcircuits.errors import QueryError
+from fedcircuits.learners.einet.density.columns import Column
+from fedcircuits.learners.einet.density.einet_density import MAX_UNROLLED, EiNetDensity
+from fedcircuits.learners.einet.leaves import (
+    Binomial,
+    Categorical,
+    DiscretisedGaussian,
+    Family,
+    Gaussian,
+)
 from fedcircuits.schema import Grid, Variable
-
-from .columns import Column
-from .leaves import Binomial, Categorical, DiscretisedGaussian, Family, Gaussian
-from .model import MAX_UNROLLED, EiNetDensity
 
 
 def _level_grid(n_values: int) -> Grid:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .rows import Batch, Rows
+from fedcircuits.learners.einet.training.rows import Batch, Rows
 
 
 class Staging:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..layout import Layout
+from fedcircuits.learners.einet.network.layout import Layout
 
 # Inputs of matrix products: float32, tf32, or bf16; sums are always float32.
 IEEE, TF32, BF16 = 0, 1, 2

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import inner
-from .layout import Group
-from .leaves import Gaussian
-from .network import Network, Parameters
+from fedcircuits.learners.einet.leaves import Gaussian
+from fedcircuits.learners.einet.network.layout import Group
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.passes import inner
 
 
 def leaf_values(

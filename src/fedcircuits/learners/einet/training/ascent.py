@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .em import node_flow
-from .flows import Counts
-from .network import Network, Parameters, normalise_
+from fedcircuits.learners.einet.network.network import Network, Parameters, normalise_
+from fedcircuits.learners.einet.passes.downward import Counts
+from fedcircuits.learners.einet.passes.m_step import node_flow
 
 FIRST_DECAY, SECOND_DECAY, TINY = 0.9, 0.999, 1e-8
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .regions import Partition, RegionGraph, Scope
+from fedcircuits.learners.einet.structures.regions import Partition, RegionGraph, Scope
 
 Ints = NDArray[np.int64]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .flows import Counts
-from .network import Network, Parameters, sum_partitions
+from fedcircuits.learners.einet.network.network import Network, Parameters, sum_partitions
+from fedcircuits.learners.einet.passes.downward import Counts
 
 # Weights that one pass of the update moves on a CPU.
 CHUNK_ELEMENTS = 100_000

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .layout import Group
-from .network import Network, Parameters
+from fedcircuits.learners.einet.network.layout import Group
+from fedcircuits.learners.einet.network.network import Network, Parameters
 
 Pick = Callable[[Tensor], Tensor]
 # Scores held at once; bounds the memory whatever the width.

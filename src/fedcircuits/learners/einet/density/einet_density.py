@@ -21,20 +21,19 @@ from fedcircuits.density import Density, powers
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import StorageError
+from fedcircuits.learners.einet.density import tensor_queries
+from fedcircuits.learners.einet.density.columns import Column, decode, encode, power_table
+from fedcircuits.learners.einet.density.spreads import Spread, covariances, leaf_spreads, variances
+from fedcircuits.learners.einet.network.answering_device import placed
+from fedcircuits.learners.einet.network.layout import region_graph
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.network.network_record import pack_network, unpack_network
+from fedcircuits.learners.einet.structures.regions import RegionGraph
+from fedcircuits.learners.einet.training.rows import Batch, Rows
+from fedcircuits.learners.einet.training.train import evaluate
 from fedcircuits.schema import Schema, Table, Variable
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.images import pixel_places
-
-from . import queries
-from .columns import Column, decode, encode, power_table
-from .layout import region_graph
-from .network import Network, Parameters
-from .packing import pack_network, unpack_network
-from .placement import placed
-from .regions import RegionGraph
-from .rows import Batch, Rows
-from .spreads import Spread, covariances, leaf_spreads, variances
-from .train import evaluate
 
 KIND = "einet"
 MAX_UNROLLED = 2_000_000  # weights of a network that is unrolled into a circuit
@@ -89,7 +88,8 @@ class EiNetDensity(Density):
 
         For images a second panel shows where on the image the regions lie.
         """
-        from .drawing import Picture, draw  # matplotlib is slow to import
+        # Here, because matplotlib takes long to import.
+        from fedcircuits.learners.einet.structures.drawing import Picture, draw
 
         network, kind = self.network, self.network.layout.kind
         title = (
@@ -123,7 +123,7 @@ class EiNetDensity(Density):
     @cached_property
     def unrolled(self) -> Circuit:
         """The same distribution as a circuit, in double precision; events are asked there."""
-        from .unroll import unroll  # it takes an EiNet apart
+        from fedcircuits.learners.einet.density.unroll import unroll  # takes an EiNet apart
 
         return unroll(self)
 
@@ -175,7 +175,9 @@ class EiNetDensity(Density):
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
         coded = np.zeros((len(table), len(self.schema)))
         for here, part, known, params in self._parts(table):
-            drawn = queries.sample(self.network, params, part.x, known, part.labels, generator)
+            drawn = tensor_queries.sample(
+                self.network, params, part.x, known, part.labels, generator
+            )
             coded[here] = self._joined(*drawn)
         return self._decoded(coded, table, rng)
 
@@ -203,7 +205,7 @@ class EiNetDensity(Density):
             return self.unrolled.mpe_table(table)
         coded = np.zeros((len(table), len(self.schema)))
         for here, part, known, params in self._parts(table):
-            best = queries.decode(
+            best = tensor_queries.decode(
                 self.network, params, part.x, known, part.labels, self._mode_bonus
             )
             coded[here] = self._joined(*best)
@@ -236,7 +238,7 @@ class EiNetDensity(Density):
             factor = comb(order, power) * shift ** (order - power) * scale**power
             factor = np.where(scaled, factor, float(power == order))
             for here, part, known, params in self._parts(table):
-                inner, classes = queries.expectations(
+                inner, classes = tensor_queries.expectations(
                     self.network, params, part.x, known, part.labels, tables, power
                 )
                 answer[here, self._at] += inner.cpu().numpy() * factor
@@ -317,7 +319,7 @@ class EiNetDensity(Density):
             return super().posterior_table(table, column)
         answer = np.zeros((len(table), self.network.n_classes))
         for here, part, known, params in self._parts(table):
-            joint = queries.class_log_joint(self.network, params, part.x, known)
+            joint = tensor_queries.class_log_joint(self.network, params, part.x, known)
             answer[here] = torch.softmax(joint.double(), dim=1).cpu().numpy()
         return answer
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .cp import matmul
+from fedcircuits.learners.einet.kernels.cp import matmul
 
 LOG_2PI = tl.constexpr(1.8378770664093453)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcircuits.errors import LearningError
-
-from .regions import GraphBuilder, RegionGraph
+from fedcircuits.learners.einet.structures.regions import GraphBuilder, RegionGraph
 
 
 def _edges(size: int, pieces: int, axis: str) -> list[int]:

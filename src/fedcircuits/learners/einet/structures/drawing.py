@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from numpy.typing import NDArray
 
-from .regions import RegionGraph
+from fedcircuits.learners.einet.structures.regions import RegionGraph
 
 Place = tuple[int, int, str]
 # Regions up to which each is labelled by its variables.

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .layout import Group
+from fedcircuits.learners.einet.network.layout import Group
 
 # Elements of the outer products a CPU cache holds; larger chunks stream through memory, smaller
 # ones spend their time on calls.

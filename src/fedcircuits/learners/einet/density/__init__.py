@@ -1,0 +1,1 @@
+"""A trained network as a `Density`: queries, spreads, encoding of columns, unrolling."""

@@ -1,0 +1,1 @@
+"""Networks: region graphs laid out as arrays, and parameters as values."""

@@ -1,0 +1,1 @@
+"""Passes over a network in plain PyTorch: values up, counts down, selections, the M-step."""

@@ -1,0 +1,1 @@
+"""Region graphs: the ways to split variables, and drawings of them."""

@@ -1,0 +1,1 @@
+"""Training: epochs of EM or gradient ascent, batches, checkpoints, CUDA graphs."""
