@@ -39,7 +39,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.bench: pyproject.toml constraints.txt | $(VENV)/.dev
 	@echo "== installing the peers that benchmarks compare with"
-	@$(PIP) -e '.[$(EXTRAS)]' lightgbm
+	@$(PIP) -e '.[$(EXTRAS),baselines]'
 	@touch $@
 
 demo: $(VENV)/.base

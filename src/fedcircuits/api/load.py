@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedcircuits.federation.client.classifiers import Classifier
     from fedcircuits.federation.model.ensemble import FederatedEnsemble
 
-Model = TypeVar("Model")
+Model = TypeVar("Model")  # its class may be abstract, which `type[Model]` would not take
 
 # How a density is rebuilt, by its registry name in files and messages. Names are never reused:
 # docs/file-format.md lists them.
@@ -35,10 +35,10 @@ def load(path: str | Path) -> Density | FederatedEnsemble: ...
 
 
 @overload
-def load(path: str | Path, kind: type[Model]) -> Model: ...
+def load(path: str | Path, kind: Callable[..., Model]) -> Model: ...
 
 
-def load(path: str | Path, kind: type[Any] | None = None) -> Any:
+def load(path: str | Path, kind: Any = None) -> Any:
     """Return the model that `save` wrote: a density, or a federation that averages or votes.
 
     Args:

@@ -10,7 +10,8 @@ from fedcircuits import learners
 from fedcircuits.api.client_spec import CLASSIFIERS, ClientLearner
 from fedcircuits.api.learn import DEFAULT_LEARNER
 from fedcircuits.errors import FederationError, LearningError, unknown_name
-from fedcircuits.federation.agreement import Rule, check_name
+from fedcircuits.federation.agreement import Rule, options_of
+from fedcircuits.federation.model.ensemble import OPTIONS
 from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Kind
@@ -63,12 +64,27 @@ class RunSettings(ServerSettings):
             raise FederationError(
                 f"operation is mixture, average or vote, found {self.operation!r}"
             )
-        if isinstance(self.agreement, str):
-            check_name(self.agreement)
+        self._check_options()
         for name in self.learner.values() if isinstance(self.learner, Mapping) else [self.learner]:
             known = {**learners.BY_NAME, **CLASSIFIERS}
             if isinstance(name, str) and name not in known:
                 raise LearningError(unknown_name("learner", name, sorted(known)))
+
+    def _check_options(self) -> None:
+        """An option that the rule does not have may be a misspelt setting: suggest both."""
+        if self.operation != "mixture":
+            known = list(OPTIONS)
+        elif isinstance(self.agreement, str):
+            known = options_of(self.agreement)
+        elif self.options:
+            raise FederationError(
+                f"the options {', '.join(self.options)} belong to the rule that was passed: "
+                f"agreement={type(self.agreement).__name__}(...)"
+            )
+        for name in self.options:
+            if name not in known:
+                settings = [entry.name for entry in fields(self)]
+                raise FederationError(unknown_name("option", name, [*known, *settings]))
 
     @classmethod
     def from_keywords(cls, **given: Any) -> Self:

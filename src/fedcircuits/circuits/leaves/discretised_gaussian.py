@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
@@ -144,6 +143,8 @@ class DiscretisedGaussian(LeafFamily):
             log_mass, by_mean, by_log_sd = log_mass_slopes(*ends)
             slopes = -np.array([share @ by_mean / s, share @ by_log_sd])
             return -float(share @ log_mass), slopes
+
+        from scipy.optimize import minimize  # slow to import
 
         bounds = [(-3.0, 4.0), (np.log(least), np.log(10.0))]
         best = minimize(

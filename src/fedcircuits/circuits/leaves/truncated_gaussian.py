@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import roots_legendre
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
@@ -35,8 +34,16 @@ def _standard_ends(params: Params) -> tuple[FloatArray, FloatArray]:
     )
 
 
-_NODES, _NODE_WEIGHTS = roots_legendre(160)
 _NEGLIGIBLE = 80.0  # nats below the mode
+
+
+@cache
+def _legendre() -> tuple[FloatArray, FloatArray]:
+    """Return nodes (160,) and weights (160,) of Gauss-Legendre quadrature on [-1, 1]."""
+    from scipy.special import roots_legendre  # slow to import
+
+    nodes, weights = roots_legendre(160)
+    return nodes, weights
 
 
 def _quadrature(params: Params) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -50,9 +57,10 @@ def _quadrature(params: Params) -> tuple[FloatArray, FloatArray, FloatArray]:
     # The density falls by d nats at t standard deviations from the mode: z t + t^2 / 2 = d.
     reach = sd * 2 * _NEGLIGIBLE / (z + np.sqrt(z**2 + 2 * _NEGLIGIBLE))
     start, end = np.maximum(low - mode, -reach), np.minimum(high - mode, reach)
-    offset = start + (end - start) * 0.5 * (1 + _NODES)
+    nodes, node_weights = _legendre()
+    offset = start + (end - start) * 0.5 * (1 + nodes)
     fall = 0.5 * (offset / sd) * (offset / sd + 2 * (mode - mean) / sd)
-    weight = _NODE_WEIGHTS * np.exp(-fall)
+    weight = node_weights * np.exp(-fall)
     return mode, offset, weight / weight.sum(axis=1, keepdims=True)
 
 
@@ -182,6 +190,8 @@ class TruncatedGaussian(LeafFamily):
             value = float(0.5 * spread + np.log(s) + LOG_ROOT_TWO_PI + log_mass)
             in_mean = span * ((m - mean) / s**2 + by_mean / s)
             return value, np.array([in_mean, 1.0 - spread + by_log_sd])
+
+        from scipy.optimize import minimize  # slow to import
 
         start = np.array([(mean - low) / span, np.log(max(sd, least))])
         bounds = [(-5.0, 6.0), (np.log(least), np.log(10 * span))]

@@ -6,7 +6,7 @@ the fitted parts. So a client can leave, and the rest is glued again without tra
 
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.base import Rule
-from fedcircuits.federation.agreement.by_name import RULES, check_name, make_rule
+from fedcircuits.federation.agreement.by_name import RULES, make_rule, options_of
 from fedcircuits.federation.agreement.em import Em
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.joint import Joint
@@ -22,6 +22,6 @@ __all__ = [
     "Latent",
     "ProductOfClasses",
     "Rule",
-    "check_name",
     "make_rule",
+    "options_of",
 ]

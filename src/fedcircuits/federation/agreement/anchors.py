@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import FederationError
@@ -147,6 +146,8 @@ class Anchors:
         told = server.call(PHASE, "start", dict.fromkeys(space.holders, ask), m.Start)
         points = np.concatenate([t.centres for t in told.values()])
         rows = np.concatenate([t.rows for t in told.values()])
+        from sklearn.cluster import KMeans  # slow to import
+
         rng = named_rng(server.seed, "anchors", space.group)
         strata = points[:, 0].astype(np.int64)
         per = clusters_per_stratum(np.bincount(strata, rows).astype(float), self.n_anchors)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement._shared.aligned import aligned_share, common_rows
 from fedcircuits.federation.agreement._shared.validation import (
     judge,
@@ -93,9 +93,7 @@ def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:
         answer.append(replace(rule, **mine))  # type: ignore[type-var]
     unknown = sorted(set(options) - known)
     if unknown:
-        raise FederationError(
-            f"no candidate rule has the option {unknown[0]!r}; there are {', '.join(sorted(known))}"
-        )
+        raise FederationError(unknown_name("option", unknown[0], sorted(known)))
     return answer
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement._shared.aligned import common_rows
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.auto import choose
@@ -27,10 +28,13 @@ RULES: dict[str, type[Any]] = {
 }
 
 
-def check_name(name: str) -> None:
-    """An error for a name that no rule has, before anybody is asked anything."""
-    if name != "auto" and name not in RULES:
-        raise FederationError(f"no agreement rule {name!r}; there are auto, {', '.join(RULES)}")
+def options_of(name: str) -> list[str]:
+    """Return the options of a named rule, or of all rules for "auto"; an error for other names."""
+    if name == "auto":
+        return sorted({"label_private", *(f.name for rule in RULES.values() for f in fields(rule))})
+    if name not in RULES:
+        raise FederationError(unknown_name("agreement rule", name, ["auto", *RULES]))
+    return [entry.name for entry in fields(RULES[name])]
 
 
 def make_rule(
@@ -45,7 +49,7 @@ def make_rule(
         take: as for `Rule.train`.
         options: of the rule.
     """
-    check_name(name)
+    options_of(name)
     if name == "auto":
         return choose(server, take, options)
     if name == "latent" and Anchors.applies(server) and not common_rows(server).size:
@@ -53,8 +57,9 @@ def make_rule(
     try:
         made: Rule = RULES[name](**options)
     except TypeError:
-        known = ", ".join(RULES[name].__dataclass_fields__)
+        known = options_of(name)
+        unknown = next(option for option in options if option not in known)
         raise FederationError(
-            f"the rule {name!r} has no such option as in {sorted(options)}; it has {known}"
+            unknown_name("option", unknown, known, f"the rule {name!r}")
         ) from None
     return made, {}

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from fedcircuits.arrays import FloatArray, IntArray
@@ -165,6 +164,8 @@ def _fit(
             ]
         )
         return float(loss / n), (slope + RIDGE * pull) / n
+
+    from scipy.optimize import minimize  # slow to import
 
     start = np.concatenate([np.ones(n_spaces), np.zeros(n_more + n_classes)])
     found = minimize(objective, start, jac=True, method="L-BFGS-B").x
