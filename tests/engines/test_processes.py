@@ -166,13 +166,13 @@ def test_learner_objects_of_ours_travel_and_others_are_refused() -> None:
         def fit(self, table: Any, rng: np.random.Generator) -> Any:
             raise NotImplementedError
 
-    with pytest.raises(FederationError, match=r"client 'a'.*Mine cannot travel.*engine='local'"):
+    with pytest.raises(FederationError, match=r"client 'a'.*Mine cannot be sent.*engine='local'"):
         fc.federate({"a": table()}, learner=Mine(), engine="processes")
 
 
 def test_table_that_cannot_travel_is_refused_by_name() -> None:
     odd = pd.DataFrame({"x": [1, "two", 3.0]})
-    with pytest.raises(FederationError, match="client 'a': its table cannot travel"):
+    with pytest.raises(FederationError, match="client 'a': its table cannot be sent"):
         fc.federate({"a": odd}, learner="factorised", engine="processes")
 
 

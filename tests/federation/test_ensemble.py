@@ -113,7 +113,7 @@ def test_a_scikit_model_stays_at_its_client_and_the_others_come_here() -> None:
     assert [type(model).__name__ for model in fed.models.values()] == [
         "TreesClassifier", "RemoteDensity", "DensityClassifier",
     ]  # fmt: skip
-    with pytest.raises(FederationError, match=r"client 'b'.*cannot travel"):
+    with pytest.raises(FederationError, match=r"client 'b'.*cannot be sent"):
         federate(split("horizontal"), learner=MIXED, engine="processes")
 
 
