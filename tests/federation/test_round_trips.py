@@ -12,6 +12,7 @@ import pytest
 import fedcircuits as fc
 from contracts.federations import local
 from fedcircuits.circuits import Composite
+from fedcircuits.federation.wire import messages as m
 from recorder import Recorder
 
 LABEL, ID = "bought", "customer"
@@ -204,8 +205,6 @@ def test_rows_by_id_take_three_round_trips_too() -> None:
 
 
 def test_a_client_receives_the_rows_that_it_is_asked_about_and_no_others() -> None:
-    from fedcircuits.federation.wire import messages as m
-
     clients = CASES["rows of 4 clients"]
     transport = Counting(local(clients))
     remote = fc.federate(
@@ -220,3 +219,38 @@ def test_a_client_receives_the_rows_that_it_is_asked_about_and_no_others() -> No
         and (query := m.Query.from_bytes(message.data)).asked()[0].what == "sample"
     ]
     assert sum(sizes) == 40  # a row is drawn at one client, and sent to that one
+
+
+KINDS: dict[str, set[str]] = {
+    "log_prob": {"log_prob"},
+    "predict_proba of the label": {"log_prob"},
+    "predict_proba with missing as a state": {"log_prob"},
+    "predict_proba of a count": {"log_prob"},
+    "predict a number": {"log_prob", "moment"},
+    "impute, likeliest": {"log_prob", "mpe"},
+    "impute, mean": {"log_prob", "moment", "posterior"},
+    "expectation": {"log_prob", "moment"},
+    "variance": {"log_prob", "moment", "variance"},
+    "covariance": {"log_prob", "moment", "covariance"},
+    "mpe": {"log_prob", "mpe"},
+    "condition": {"log_prob"},
+}
+
+
+@pytest.mark.parametrize("query", list(KINDS))
+@pytest.mark.filterwarnings("ignore:ignored")
+def test_a_query_asks_no_more_kinds_of_question_than_it_needs(case: Case, query: str) -> None:
+    _, remote, transport = case
+    transport.messages.clear()
+    QUERIES[query](remote)
+    sent = [m.Query.from_bytes(message.data) for message in transport.messages if message.to_client]
+    assert {question.what for each in sent for question in each.asked()} <= KINDS[query]
+
+
+def test_an_ensemble_takes_one_round_trip() -> None:
+    clients = CASES["rows of 4 clients"]
+    transport = Counting(local(clients, "tree"))
+    fed = fc.federate(engine=transport, id=ID, label=LABEL, operation="average", placement="remote")
+    transport.trips = 0
+    assert len(fed.predict(asked().drop(columns=LABEL))) == len(asked())
+    assert transport.trips == 1

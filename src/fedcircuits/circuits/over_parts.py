@@ -281,76 +281,68 @@ class OverParts(Density):
     # --- posteriors -------------------------------------------------------------------------------
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
-        variable = self.schema.variables[column]
-        table = table.hide(column)
-        if not variable.is_coded:
-            return self._posterior_by_joints(table, column)
-        answer = np.zeros((len(table), len(variable.categories)))
-        for where, rows in table.chunks(self._rows_at_once()):
-            flows, every = self._flows(self._values(rows)), np.arange(len(rows))
-            answer[where] = settle([self._mean_posterior(rows, flows, column, every)])[0]
+        codes = outcome_codes(self.schema.variables[column])
+        answer = np.zeros((len(table), codes.size))
+        size = max(1, self._rows_at_once() // (codes.size if self._needs_joints(column) else 1))
+        for where, rows in table.hide(column).chunks(size):
+            flows = None if self._needs_joints(column) else self._flows(self._values(rows))
+            every = np.arange(len(rows))
+            answer[where] = settle([self._posterior(rows, flows, column, every)])[0]
         return answer
 
-    def _mean_posterior(
-        self, rows: Table, flows: FloatArray, column: int, which: IntArray
-    ) -> Pending:
-        """(m, k) posterior of a coded variable: that of the parts, averaged by flows (n_parts, n).
+    def _needs_joints(self, column: int) -> bool:
+        """Whether parts leave different mass outside the outcomes of a variable.
 
-        A part's posterior is that of a value given that there is one, so where "missing" is a state
-        the part counts by its probability of a value.
+        Then a mean of their posteriors is not the posterior, and each joint density is needed.
+        """
+        variable = self.schema.variables[column]
+        return not variable.is_coded or variable.missing_state
+
+    def _posterior(
+        self, rows: Table, flows: FloatArray | None, column: int, which: IntArray
+    ) -> Pending:
+        """(m, k) posterior of a variable: that of the parts, averaged by their flows.
 
         Args:
             rows: evidence.
-            flows: given that evidence.
+            flows: (n_parts, n) given that evidence; not looked at where joints are needed.
             column: the variable, which is not observed in the rows that are wanted.
             which: (m,) numbers of the rows that are wanted.
         """
+        if flows is None or self._needs_joints(column):
+            return self._posterior_by_joints(rows.rows(which), column)
         variable = self.schema.variables[column]
         live = {at: w for at, w in _live(flows[:, which]).items() if column in self.columns[at]}
-        name = (variable.name,)
         questions = [
-            Question(self.parts[at], "posterior", rows, which[mine], columns=name)
+            Question(self.parts[at], "posterior", rows, which[mine], columns=(variable.name,))
             for at, mine in live.items()
         ]
-        if variable.missing_state:
-            questions += [
-                Question(self.parts[at], "moment", rows, which[mine], order=0)
-                for at, mine in live.items()
-            ]
 
         def combine(found: list[FloatArray]) -> FloatArray:
             total = np.zeros((which.size, len(variable.categories)))
-            for i, (at, mine) in enumerate(live.items()):
-                weight, posterior = flows[at, which[mine], None], found[i]  # (m, 1), (m, k)
-                if variable.missing_state:
-                    own = self.parts[at].schema.position(variable.name)
-                    there = found[len(live) + i][:, own, None]
-                    weight, posterior = weight * there, np.where(there > 0, posterior, 0.0)
-                total[mine] += weight * posterior
+            for (at, mine), posterior in zip(live.items(), found, strict=True):
+                total[mine] += flows[at, which[mine], None] * posterior
             with np.errstate(invalid="ignore"):
                 return np.asarray(total / total.sum(axis=1, keepdims=True))
 
         return Pending(questions, combine)
 
-    def _posterior_by_joints(self, table: Table, column: int) -> FloatArray:
-        """(n, k) posterior of a number with k values, from the joint density with each of them.
-
-        Parts leave different mass between the values, so a mean of their posteriors would not do.
-        """
+    def _posterior_by_joints(self, rows: Table, column: int) -> Pending:
+        """(n, k) posterior of a variable from the joint density with each of its k outcomes."""
         codes = outcome_codes(self.schema.variables[column])
-        answer = np.zeros((len(table), codes.size))
-        for where, rows in table.chunks(max(1, self._rows_at_once() // codes.size)):
-            joint = rows.rows(np.tile(np.arange(len(rows)), codes.size))  # (k n, D)
-            joint.values[:, column] = np.repeat(codes, len(rows))
-            joint.observed[:, column] = True
-            holds = [column in columns for columns in self.columns]
-            asked = zip(self.parts, holds, strict=True)
-            found = ask([Question(p, "log_prob", joint if own else rows) for p, own in asked])
-            found = [
-                f if own else np.tile(f, codes.size) for f, own in zip(found, holds, strict=True)
-            ]
-            answer[where] = normalised(self._summed(found)[-1].reshape(codes.size, -1).T)
-        return answer
+        joint = rows.rows(np.tile(np.arange(len(rows)), codes.size))  # (k n, D)
+        joint.values[:, column] = np.repeat(codes, len(rows))
+        joint.observed[:, column] = True
+        holds = [column in columns for columns in self.columns]
+        asked = zip(self.parts, holds, strict=True)
+        questions = [Question(part, "log_prob", joint if own else rows) for part, own in asked]
+
+        def combine(found: list[FloatArray]) -> FloatArray:
+            whole = zip(found, holds, strict=True)
+            log_probs = [each if own else np.tile(each, codes.size) for each, own in whole]
+            return normalised(self._summed(log_probs)[-1].reshape(codes.size, -1).T)
+
+        return Pending(questions, combine)
 
     def _conditional_means(self, table: Table) -> FloatArray:
         answer = np.zeros((len(table), len(self.schema)))
@@ -359,7 +351,7 @@ class OverParts(Density):
             flows = self._flows(self._values(rows))
             gaps = [np.flatnonzero(~seen) for seen in rows.observed.T]
             coded = [at for at, v in enumerate(self.schema) if v.is_coded and gaps[at].size]
-            pending = [self._mean_posterior(rows, flows, at, gaps[at]) for at in coded]
+            pending = [self._posterior(rows, flows, at, gaps[at]) for at in coded]
             found = settle([self._mean_moments(rows, flows, orders), *pending])
             with np.errstate(invalid="ignore"):
                 means = found[0][0] / found[0][1] if len(orders) > 1 else found[0][0]  # (n, D)

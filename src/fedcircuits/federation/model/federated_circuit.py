@@ -182,12 +182,12 @@ class FederatedCircuit(Composite, HoldsClients):
             return super().masses_table(table, column, regions)
         return one.masses_table(table, column, regions)
 
-    def _mean_posterior(
-        self, rows: Table, flows: FloatArray, column: int, which: IntArray
+    def _posterior(
+        self, rows: Table, flows: FloatArray | None, column: int, which: IntArray
     ) -> Pending:
         if self._is_calibrated(column):
             return self._calibrated(rows, which)
-        return super()._mean_posterior(rows, flows, column, which)
+        return super()._posterior(rows, flows, column, which)
 
     def _is_calibrated(self, column: int) -> bool:
         """Whether the posterior of a variable is the calibrated one of the label."""
