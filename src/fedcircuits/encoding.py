@@ -14,6 +14,7 @@ import math
 import secrets
 import stat
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,17 @@ class Record:
     kind: str
     header: dict[str, Any]
     arrays: dict[str, Array]
+
+    def put_into(self, arrays: dict[str, Array], prefix: str) -> dict[str, Any]:
+        """Add the arrays to those of an outer record; return kind and header for its header."""
+        arrays.update({prefix + name: array for name, array in self.arrays.items()})
+        return {"kind": self.kind, "header": self.header}
+
+    def inner(self, prefix: str, entry: Mapping[str, Any]) -> Record:
+        """Return the record that `put_into` put into this one; `entry` holds kind and header."""
+        named = [name for name in self.arrays if name.startswith(prefix)]
+        arrays = {name.removeprefix(prefix): self.arrays[name] for name in named}
+        return Record(entry["kind"], entry["header"], arrays)
 
 
 def _digest(text: str, arrays: dict[str, Array]) -> str:

@@ -124,11 +124,9 @@ class Composite(OverParts):
 
     def to_record(self) -> Record:
         arrays = self.structure.arrays()
-        parts = []
-        for at, part in enumerate(self.parts):
-            record = part.to_record()
-            parts.append({"kind": record.kind, "header": record.header})
-            arrays |= {f"part.{at}.{name}": array for name, array in record.arrays.items()}
+        parts = [
+            part.to_record().put_into(arrays, f"part.{at}.") for at, part in enumerate(self.parts)
+        ]
         header = {
             "schema": self.schema.to_json(),
             "parts": parts,
@@ -140,15 +138,8 @@ class Composite(OverParts):
     def from_record(cls, record: Record, decode: Callable[[Record], Density]) -> Composite:
         """Inverse of `to_record`; `decode` rebuilds a part."""
         try:
-            parts = []
-            for at, entry in enumerate(record.header["parts"]):
-                prefix = f"part.{at}."
-                arrays = {
-                    name[len(prefix) :]: array
-                    for name, array in record.arrays.items()
-                    if name.startswith(prefix)
-                }
-                parts.append(decode(Record(entry["kind"], entry["header"], arrays)))
+            entries = enumerate(record.header["parts"])
+            parts = [decode(record.inner(f"part.{at}.", entry)) for at, entry in entries]
             structure = Structure.from_arrays(len(parts), record.arrays)
             report = record.header["fit_report"]
             return cls(

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import Array, FloatArray, IntArray
 from fedcircuits.density.density import Density
 from fedcircuits.density.hooks import outcome_codes
 from fedcircuits.encoding import Record
@@ -131,29 +131,25 @@ class Conditioned(Density):
         return self.base.answers_events
 
     def to_record(self) -> Record:
-        base = self.base.to_record()
-        header = {"kind": base.kind, "header": base.header, "keep": list(self.keep)}
+        arrays: dict[str, Array] = {
+            "values": self.evidence.values,
+            "observed": self.evidence.observed,
+        }
+        header = self.base.to_record().put_into(arrays, "base.") | {"keep": list(self.keep)}
         if self.evidence.events is not None:
             header["events"] = {
                 self.base.schema.names[column]: region.to_json()
                 for column in range(len(self.base.schema))
                 for region, _ in self.evidence.regions_at(column)
             }
-        arrays = {f"base.{name}": array for name, array in base.arrays.items()}
-        arrays |= {"values": self.evidence.values, "observed": self.evidence.observed}
         return Record("conditioned", header, arrays)
 
     @staticmethod
     def from_record(record: Record, decode: Callable[[Record], Density]) -> Conditioned:
         """Inverse of `to_record`; `decode` rebuilds the base."""
         try:
-            arrays = {
-                name.removeprefix("base."): array
-                for name, array in record.arrays.items()
-                if name.startswith("base.")
-            }
             header = record.header
-            base = decode(Record(header["kind"], header["header"], arrays))
+            base = decode(record.inner("base.", header))
             values, observed = record.arrays["values"], record.arrays["observed"]
             keep = tuple(header["keep"])
             shape = (1, len(base.schema))

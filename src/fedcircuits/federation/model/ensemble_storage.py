@@ -32,9 +32,8 @@ def to_record(fed: FederatedEnsemble) -> Record:
                 f"the model of client {client!r} stays there, so the ensemble cannot be saved: "
                 "train with placement='gathered' and learners that have an encoding"
             )
-        arrays |= {f"model.{at}.{name}": array for name, array in record.arrays.items()}
         arrays[f"rows.{at}"] = fed.rows[client]
-        models.append({"client": client, "kind": record.kind, "header": record.header})
+        models.append({"client": client, **record.put_into(arrays, f"model.{at}.")})
     header = {
         "schema": fed.schema.to_json(),
         "label": fed.label,
@@ -58,9 +57,7 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
         models: dict[str, Classifier | RemoteDensity] = {}
         rows = {}
         for at, entry in enumerate(header["models"]):
-            prefix = f"model.{at}."
-            own = {n[len(prefix) :]: a for n, a in record.arrays.items() if n.startswith(prefix)}
-            inner = Record(entry["kind"], entry["header"], own)
+            inner = record.inner(f"model.{at}.", entry)
             models[str(entry["client"])] = classifier_from_record(inner, label, decode)
             rows[str(entry["client"])] = np.asarray(record.arrays[f"rows.{at}"], dtype=float)
         if header["weighting"] not in ("rows", "equal") or header["setting"] not in (

@@ -28,7 +28,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.model import operations
 from fedcircuits.federation.model.node_placement import Placed, placement
-from fedcircuits.federation.model.run import HoldsClients, Run
+from fedcircuits.federation.model.run import AnyLearner, HoldsClients, Run
 from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, Reports, class_log_probs
 from fedcircuits.federation.server.server import Setting
@@ -305,7 +305,9 @@ class FederatedCircuit(Composite, HoldsClients):
         facts = {**self._facts(), "dropped": {**self.dropped, **reasons}}
         return type(self)._assembled(builder, root, rest, **facts)
 
-    def with_client(self, name: str, data: Data, learner: Any = None) -> FederatedCircuit:
+    def with_client(
+        self, name: str, data: Data, learner: AnyLearner | None = None
+    ) -> FederatedCircuit:
         """Returns the federation with one client more; the others are not trained again.
 
         For rows split, under the rules `independent` and `product`. The new client's table must fit

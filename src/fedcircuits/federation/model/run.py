@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
+from fedcircuits.density import Learner, LearnsClassifier
 from fedcircuits.schema import Data
 
 if TYPE_CHECKING:
     from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 
+AnyLearner = str | Learner | LearnsClassifier  # a name, or the learner itself
+
 
 class Run(Protocol):
     """A run of a federation whose settings, and maybe clients, are still known."""
 
-    def join(self, fed: FederatedCircuit, name: str, data: Data, learner: Any) -> FederatedCircuit:
+    def join(
+        self, fed: FederatedCircuit, name: str, data: Data, learner: AnyLearner | None
+    ) -> FederatedCircuit:
         """Returns the federation with one client more."""
         ...
 
