@@ -149,6 +149,17 @@ def test_help_names_every_command() -> None:
         assert command in answer
 
 
+def test_version_is_that_of_the_package() -> None:
+    answer = run("--version")
+    assert (answer.returncode, answer.stdout) == (0, f"fedcircuits {fc.__version__}\n")
+
+
+@pytest.mark.parametrize("command", ["federate", "provision"])
+def test_help_shows_an_example_file_as_it_is_written(command: str) -> None:
+    lines = [line.strip() for line in run(command, "--help").stdout.splitlines()]
+    assert "[clients]" in lines
+
+
 def test_no_progress_bar_when_not_a_terminal(folder: Path) -> None:
     answer = run("learn", folder / "rows.csv", "-o", folder / "again.fc")
     assert answer.returncode == 0

@@ -1,4 +1,4 @@
-"""The command line: `fedcircuits learn | query | inspect | demo`."""
+"""The command line: `fedcircuits learn`, `query`, `inspect`, `federate` and others."""
 
 from fedcircuits.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The commands and their words."""
+"""The commands of `fedcircuits` with their options and help; each runs a module of its own."""
 
 from __future__ import annotations
 
@@ -7,40 +7,63 @@ from typing import Annotated
 
 import typer
 
+from fedcircuits import __version__
 from fedcircuits.cli.output import Output
 
 app = typer.Typer(
     name="fedcircuits",
-    help="Learn one tractable joint distribution from tables, and ask it anything.",
+    help="Learn one tractable joint distribution from one or many tables, and query it.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # else [clients] in an example is taken for markup and left out
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same answer.")]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to standard output.")]
+Seed = Annotated[int, typer.Option(help="Seed of random numbers; the same seed, the same result.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedcircuits {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    del version  # its callback has shown it
 
 
 @app.command()
 def learn(
     data: Annotated[Path, typer.Argument(help="CSV or Parquet file with a header.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
-    learner: Annotated[str, typer.Option(help="Name of the learner.")] = "",
-    label: Annotated[str | None, typer.Option(help="Column that is to be predicted well.")] = None,
+    learner: Annotated[str, typer.Option(help="Name of the learner; hclt by default.")] = "",
+    label: Annotated[str | None, typer.Option(help="Column to be predicted.")] = None,
     kind: Annotated[
         list[str] | None,
         typer.Option(help="NAME=continuous|count|categorical|binary, where a guess is wrong."),
     ] = None,
     missing_value: Annotated[
-        list[str] | None, typer.Option(help="A spelling of a missing value, '?' say.")
+        list[str] | None,
+        typer.Option(help="A text that means a missing value, such as '?'; may be repeated."),
     ] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Learn a model from one table.
 
-    Example: fedcircuits learn people.csv --label income -o people.fc
+    \b
+    Example:
+      fedcircuits learn people.csv --label income -o people.fc
     """
     from fedcircuits.cli.learn import run
 
@@ -66,10 +89,11 @@ def query(
     ] = None,
     sample: Annotated[int | None, typer.Option(help="Draw this many rows.")] = None,
     mpe: Annotated[
-        Path | None, typer.Option(help="Fill the gaps of a file's rows with what is likeliest.")
+        Path | None, typer.Option(help="Fill missing cells of a file's rows with their joint mode.")
     ] = None,
     impute: Annotated[
-        Path | None, typer.Option(help="Fill the gaps of a file's rows: means, likeliest values.")
+        Path | None,
+        typer.Option(help="Fill missing cells of a file's rows: means, likeliest values."),
     ] = None,
     probability: Annotated[
         list[str] | None,
@@ -86,7 +110,7 @@ def query(
         ),
     ] = None,
     unknown: Annotated[
-        str, typer.Option(help="What an unseen category is: error or missing.")
+        str, typer.Option(help="Treat a category that the model has not seen as: error or missing.")
     ] = "error",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write rows to CSV or Parquet.")
@@ -94,16 +118,13 @@ def query(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Ask a model one question.
+    """Answer one query with a model.
 
+    \b
     Examples:
-
       fedcircuits query people.fc --predict income --given age=40 --given sex=Male
-
       fedcircuits query people.fc --probability "hours>50" --given "age=30..40"
-
       fedcircuits query people.fc --log-prob rows.csv -o scored.csv
-
       fedcircuits query people.fc --sample 100 --given age=40 -o drawn.csv
     """
     from fedcircuits.cli.query import run
@@ -136,7 +157,7 @@ def inspect(
 
 @app.command()
 def federate(
-    file: Annotated[Path, typer.Argument(help="A TOML file that names clients and settings.")],
+    file: Annotated[Path, typer.Argument(help="A federation file (TOML): clients and settings.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write the model.")
     ] = None,
@@ -147,18 +168,14 @@ def federate(
 ) -> None:
     """Learn one model from tables that stay where they are.
 
-    Example of a file (paths are relative to it):
+    The file may hold every setting of fedcircuits.federate. Paths are relative to it:
 
+    \b
       label = "default"
-
       id = "customer"
-
       output = "model.fc"
-
       [clients]
-
       bank = "bank.parquet"
-
       shop = "shop.csv"
     """
     from fedcircuits.cli.federate import run
@@ -171,26 +188,28 @@ def federate(
 @app.command()
 def serve(
     model: Annotated[Path, typer.Argument(help="A model file.")],
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes one that is free.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.")] = 8000,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token; else FEDCIRCUITS_TOKEN, else one is made."),
+        typer.Option(help="File with the token; else FEDCIRCUITS_TOKEN, else a new one."),
     ] = None,
-    max_body: Annotated[int, typer.Option(help="Most bytes of a request.")] = 10 * 2**20,
-    max_rows: Annotated[int, typer.Option(help="Most rows of a request.")] = 10_000,
-    max_samples: Annotated[int, typer.Option(help="Most samples of an answer.")] = 10_000,
-    max_seconds: Annotated[float, typer.Option(help="Most seconds for an answer.")] = 30.0,
-    workers: Annotated[int, typer.Option(help="Questions worked on at once.")] = 4,
+    max_body: Annotated[int, typer.Option(help="Largest request, in bytes.")] = 10 * 2**20,
+    max_rows: Annotated[int, typer.Option(help="Most rows in a request.")] = 10_000,
+    max_samples: Annotated[int, typer.Option(help="Most samples in a reply.")] = 10_000,
+    max_seconds: Annotated[float, typer.Option(help="Most seconds for a reply.")] = 30.0,
+    workers: Annotated[int, typer.Option(help="Queries computed at once.")] = 4,
     certificate: Annotated[
         Path | None, typer.Option(help="PEM certificate, for HTTPS; with --key.")
     ] = None,
     key: Annotated[Path | None, typer.Option(help="Private key of the certificate.")] = None,
     json: Json = False,
 ) -> None:
-    """Answer questions to a model over HTTP, for whoever has the token.
+    """Answer queries of a model over HTTP, for callers that have the token.
 
-    Example: fedcircuits serve people.fc --port 8000 --token-file token.txt
+    \b
+    Example:
+      fedcircuits serve people.fc --port 8000 --token-file token.txt
     """
     from fedcircuits.cli.serve import run
     from fedcircuits.serving.questions import Limits
@@ -203,24 +222,21 @@ def serve(
 
 @app.command()
 def provision(
-    file: Annotated[Path, typer.Argument(help="A federation file that names the parties.")],
+    file: Annotated[Path, typer.Argument(help="A federation file with the names of the clients.")],
     kits: Annotated[
         Path | None, typer.Option(help="Folder of the kits; kits/ beside the file by default.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make start-up kits with certificates for the parties of a federation.
+    """Make start-up kits with certificates for the clients of a federation.
 
-    The file is that of `federate`, with the parties' names and no data files:
+    The file is that of `federate`, with the clients' names and no data files:
 
+    \b
       [coordinator]
-
       host = "coordinator.example.org"
-
       [clients]
-
       bank = {}
-
       shop = {}
     """
     from fedcircuits.cli.provision import run
@@ -238,16 +254,19 @@ def silo(
         Path | None, typer.Option(help="TOML file: columns, label, queries, smallest group.")
     ] = None,
     id_secret_file: Annotated[
-        Path | None, typer.Option(help="File with the secret that all parties mix into ids.")
+        Path | None, typer.Option(help="File with the secret that all clients mix into ids.")
     ] = None,
     audit: Annotated[
-        Path | None, typer.Option(help="Where every message is noted; in the kit by default.")
+        Path | None,
+        typer.Option(help="File that logs every message; audit.jsonl in the kit by default."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Take part in a federation with a table of one's own, until stopped.
+    """Take part in a federation with your own table, until stopped.
 
-    Example: fedcircuits silo kits/bank --data bank.parquet --policy bank-policy.toml
+    \b
+    Example:
+      fedcircuits silo kits/bank --data bank.parquet --policy bank-policy.toml
     """
     from fedcircuits.cli.silo import run
 
@@ -265,15 +284,15 @@ def coordinate(
     kits: Annotated[
         Path | None, typer.Option(help="Folder of the kits; kits/ beside the file by default.")
     ] = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the parties.")] = 300.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the clients.")] = 300.0,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget what an earlier run has done.")
+        bool, typer.Option("--fresh", help="Delete the replies that an earlier run has kept.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Train with the parties whose silos run, show progress, fetch the model.
+    """Train with the clients whose silos run, show progress, and write the model.
 
-    A run that was cut short goes on where it was: what parties have answered is kept.
+    A run that was interrupted continues where it was: the clients' replies are kept.
     """
     from fedcircuits.cli.coordinate import run
 
@@ -284,7 +303,7 @@ def coordinate(
 
 @app.command()
 def demo(seed: Seed = 0, json: Json = False) -> None:
-    """Split built-in data three ways over four clients, learn, ask, compare; under a minute."""
+    """Split built-in data over four clients in three ways, train, query and compare."""
     from fedcircuits.cli.demo import run
 
     out = Output(json)
