@@ -114,7 +114,7 @@ class Ours:
 
     def __init__(self, network: Network, start: Parameters) -> None:
         self.network, self.params = network, start.clone()
-        self.counts: downward.Counts | None = None
+        self.counts: downward.ExpectedCounts | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         return forward.log_likelihood(self.network, self.params, x)

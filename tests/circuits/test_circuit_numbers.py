@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from fedcircuits import Circuit, Schema, Variable, build
-from fedcircuits.circuits.plan import DenseSums, Plan, Products, Sums
+from fedcircuits.circuits.evaluation_plan import DenseSums, EvaluationPlan, Products, Sums
 from fedcircuits.errors import ImpossibleEvidenceError
 from fedcircuits.schema import Grid
 from oracles.random_circuits import seeded_case
@@ -31,7 +31,7 @@ def plain(circuit: Circuit) -> Circuit:
         else:
             steps.append(step)
     twin = Circuit(circuit.schema, circuit.groups, circuit.structure)
-    twin.__dict__["plan"] = Plan(tuple(steps))
+    twin.__dict__["plan"] = EvaluationPlan(tuple(steps))
     return twin
 
 

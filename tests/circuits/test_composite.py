@@ -12,7 +12,7 @@ import fedcircuits as fc
 from fedcircuits import build as b
 from fedcircuits.circuits import Circuit, Composite
 from fedcircuits.circuits.composite import compose
-from fedcircuits.circuits.graph import Graph
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.errors import StructureError
 
@@ -54,7 +54,7 @@ def right(rate: float) -> Circuit:
 def composite() -> Composite:
     """Three products over four parts, one of them shared, below an unequal mixture."""
     parts: list[Density] = [left(0.0), left(3.0), right(1.0), right(4.0)]
-    graph = Graph()
+    graph = StructureBuilder()
     a0, a1, b0, b1 = (int(n) for n in graph.number(4))
     products = [graph.product(pair) for pair in ([a0, b0], [b1, a1], [a1, b0])]
     made = compose(SCHEMA, parts, graph, graph.sum(products, np.log([0.5, 0.2, 0.3])))
@@ -147,7 +147,7 @@ def test_saved_and_loaded_it_answers_the_same(
 
 
 def test_parts_that_overlap_are_refused() -> None:
-    graph = Graph()
+    graph = StructureBuilder()
     numbers = graph.number(2)
     with pytest.raises(StructureError, match=r"share 'y', 'x'|share 'x', 'y'"):
         compose(SCHEMA.select(["y", "x"]), [left(0.0), left(1.0)], graph, graph.product(numbers))
@@ -156,7 +156,7 @@ def test_parts_that_overlap_are_refused() -> None:
 def test_a_part_with_other_categories_is_refused() -> None:
     other = fc.Schema((fc.Variable("c", "categorical", ("p", "q")),))
     part = b.circuit(other, b.categorical("c", [0.5, 0.5]))
-    graph = Graph()
+    graph = StructureBuilder()
     graph.number(2)
     with pytest.raises(StructureError, match="encodes 'c' in another way"):
         compose(SCHEMA.select(["c"]), [part, part], graph, graph.sum([0, 1], np.log([0.5, 0.5])))

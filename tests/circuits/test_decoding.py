@@ -12,8 +12,8 @@ import fedcircuits as fc
 from fedcircuits import build as b
 from fedcircuits.circuits import Circuit, Composite, over_parts, passes
 from fedcircuits.circuits.composite import compose
-from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.queries import mpe
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from oracles.random_circuits import Case, cases
 
 SCHEMA = fc.Schema(tuple(fc.Variable(name, "binary", (0, 1)) for name in "abc"))
@@ -84,7 +84,7 @@ def test_a_composite_takes_the_better_decoding() -> None:
     schema = fc.Schema((fc.Variable("x", "continuous"),))
     parts = [b.circuit(schema, b.gaussian("x", 0.0, 1.0))]
     parts += [b.circuit(schema, b.gaussian("x", 5.0, 1.1)) for _ in range(4)]
-    graph = Graph()
+    graph = StructureBuilder()
     graph.number(5)
     inner = graph.sum([1, 2, 3, 4], np.log([0.25] * 4))
     made = compose(schema, list(parts), graph, graph.sum([0, inner], np.log([0.24, 0.76])))
@@ -125,7 +125,7 @@ def test_a_sample_does_not_depend_on_the_size_of_a_chunk(
 ) -> None:
     circuit = latent()
     parts = [circuit, latent(1)]
-    graph = Graph()
+    graph = StructureBuilder()
     graph.number(2)
     both = compose(circuit.schema, list(parts), graph, graph.sum([0, 1], np.log([0.5, 0.5])))
     evidence = circuit.sample(150, seed=1).astype(object)

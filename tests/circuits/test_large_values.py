@@ -12,8 +12,8 @@ import fedcircuits as fc
 from fedcircuits import build as b
 from fedcircuits.circuits import Composite
 from fedcircuits.circuits.composite import compose
-from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.schema import Grid
 
 NOW = 1.7e9
@@ -101,7 +101,7 @@ def test_a_composite_keeps_the_digits() -> None:
         b.circuit(BOTH.select(["y"]), b.bernoulli("y", 0.2)),
         b.circuit(BOTH.select(["y"]), b.bernoulli("y", 0.9)),
     ]
-    graph = Graph()
+    graph = StructureBuilder()
     graph.number(4)
     root = graph.sum([graph.product([0, 2]), graph.product([1, 3])], np.log([0.4, 0.6]))
     composite = compose(BOTH, list(parts), graph, root)
@@ -134,7 +134,7 @@ def test_an_odd_moment_that_is_infinite_to_both_sides_is_not_a_number() -> None:
     assert math.isnan(circuit.moment("t", 5))
     left = b.circuit(LINE, b.histogram("t", grid, [0.5, 0.5, 0.0]))
     right = b.circuit(LINE, b.histogram("t", grid, [0.0, 0.5, 0.5]))
-    graph = Graph()
+    graph = StructureBuilder()
     graph.number(2)
     both = compose(LINE, [left, right], graph, graph.sum([0, 1], np.log([0.5, 0.5])))
     assert math.isnan(both.moment("t", 5))

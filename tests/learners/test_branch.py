@@ -17,7 +17,7 @@ from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.circuits.root_states import root_edges
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
 from fedcircuits.learners.hclt.rounds.branch import fit_branch
-from fedcircuits.learners.hclt.tree.em import Smoothing
+from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 
 CARDS = (2, 3, 2, 4)
 R = 3

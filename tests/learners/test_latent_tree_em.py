@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedcircuits.learners.hclt.tree import latent_tree
-from fedcircuits.learners.hclt.tree.em import (
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, expected_counts, log_likelihood
+from fedcircuits.learners.hclt.tree.tree_em import (
     EmOptions,
     Smoothing,
     column_marginals,
@@ -17,7 +18,6 @@ from fedcircuits.learners.hclt.tree.em import (
     log_prior,
     maximise,
 )
-from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, expected_counts, log_likelihood
 
 CARDS = (2, 3, 2, 4)
 PARENTS = {

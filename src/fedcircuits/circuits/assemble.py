@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from fedcircuits.arrays import IntArray
-from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.leaf_group import LeafGroup
 from fedcircuits.circuits.leaves import LeafFamily, Params
 from fedcircuits.circuits.structure import Structure
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.schema import Grid, Schema
 
 
-class Assembler(Graph):
+class Assembler(StructureBuilder):
     """Collects leaves, sums and products, in any order in which children come first."""
 
     def __init__(self, schema: Schema) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.assemble import Assembler
+from fedcircuits.circuits.evaluation_plan import EvaluationPlan, Index, as_index
 from fedcircuits.circuits.leaf_group import LeafGroup
 from fedcircuits.circuits.leaves import family_named
 from fedcircuits.circuits.leaves.within import Within
-from fedcircuits.circuits.plan import Index, Plan, as_index
 from fedcircuits.circuits.queries.covariance import covariance
 from fedcircuits.circuits.queries.determinism import is_deterministic
 from fedcircuits.circuits.queries.likelihood import log_prob
@@ -132,9 +132,9 @@ class Circuit(Density):
         return choice_slots(self.structure, self.leaf_column)
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> EvaluationPlan:
         """The order of evaluation, worked out once."""
-        return Plan.of(self.structure)
+        return EvaluationPlan.of(self.structure)
 
     @property
     def n_nodes(self) -> int:

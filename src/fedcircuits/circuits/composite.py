@@ -17,11 +17,11 @@ import numpy as np
 from fedcircuits.arrays import IntArray
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.graph import Graph
+from fedcircuits.circuits.evaluation_plan import EvaluationPlan
 from fedcircuits.circuits.over_parts import OverParts
-from fedcircuits.circuits.plan import Plan
 from fedcircuits.circuits.queries.restrict import embed, fold_evidence
 from fedcircuits.circuits.structure import Structure, scope_bits
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
@@ -74,9 +74,9 @@ class Composite(OverParts):
         return scope_bits(np.concatenate(self.columns), leaf, len(self.parts), len(self.schema))
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> EvaluationPlan:
         """The order of evaluation."""
-        return Plan.of(self.structure)
+        return EvaluationPlan.of(self.structure)
 
     @property
     def n_parameters(self) -> int:
@@ -100,7 +100,12 @@ class Composite(OverParts):
         )
 
     def _restricted(
-        self, keep: tuple[str, ...], parts: list[Density], which: list[int], graph: Graph, root: int
+        self,
+        keep: tuple[str, ...],
+        parts: list[Density],
+        which: list[int],
+        graph: StructureBuilder,
+        root: int,
     ) -> Density:
         del which
         return compose(self.schema.select(keep), parts, graph, root)
@@ -154,7 +159,7 @@ class Composite(OverParts):
             raise StorageError(f"the model in the file is not valid: {error}") from None
 
 
-def compose(schema: Schema, parts: list[Density], graph: Graph, root: int) -> Density:
+def compose(schema: Schema, parts: list[Density], graph: StructureBuilder, root: int) -> Density:
     """The density below `root` of a graph whose first numbers are the parts, in order."""
     structure, kept = graph.below(root, len(parts))
     if structure.n_inner == 0:

@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.circuits.graph import Graph
+from fedcircuits.circuits.evaluation_plan import EvaluationPlan
 from fedcircuits.circuits.passes import down, max_product, sum_product, up
-from fedcircuits.circuits.plan import Plan
 from fedcircuits.circuits.queries.covariance import carry_up
 from fedcircuits.circuits.queries.moments import total_variance
 from fedcircuits.circuits.queries.restrict import fold_evidence
 from fedcircuits.circuits.queries.walk import at_random, choice_slots, likeliest, walk
 from fedcircuits.circuits.structure import Structure
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density, outcome_codes
 from fedcircuits.density.batched import Pending, Question, ask, own_rows, settle
 from fedcircuits.density.hooks import normalised
@@ -49,12 +49,17 @@ class OverParts(Density):
 
     @property
     @abstractmethod
-    def plan(self) -> Plan:
+    def plan(self) -> EvaluationPlan:
         """The order of evaluation."""
 
     @abstractmethod
     def _restricted(
-        self, keep: tuple[str, ...], parts: list[Density], which: list[int], graph: Graph, root: int
+        self,
+        keep: tuple[str, ...],
+        parts: list[Density],
+        which: list[int],
+        graph: StructureBuilder,
+        root: int,
     ) -> Density:
         """The density over `keep` below a root; its parts were made of the parts `which`."""
 
@@ -367,7 +372,7 @@ class OverParts(Density):
 
     def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:
         log_prob = self._values(evidence)[:, 0]
-        graph, parts, which = Graph(), [], []
+        graph, parts, which = StructureBuilder(), [], []
         new = np.full(len(self.parts), -1, dtype=np.int64)
         for at, part in enumerate(self.parts):
             kept = tuple(name for name in part.schema.names if name in keep)

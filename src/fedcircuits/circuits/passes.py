@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.circuits.evaluation_plan import (
+    DenseSums,
+    EvaluationPlan,
+    Index,
+    Products,
+    Step,
+    Sums,
+)
 from fedcircuits.circuits.leaf_group import LeafGroup
 from fedcircuits.circuits.leaves.within import Within
-from fedcircuits.circuits.plan import DenseSums, Index, Plan, Products, Step, Sums
 from fedcircuits.schema import Table
 from fedcircuits.schema.events import Region
 
@@ -67,7 +74,7 @@ def leaves_within(circuit: Circuit, group: LeafGroup, region: Region) -> Within:
     return kept[key]
 
 
-def up(plan: Plan, values: FloatArray, combine: Combine) -> None:
+def up(plan: EvaluationPlan, values: FloatArray, combine: Combine) -> None:
     """Fill values (n_nodes, n) from the leaves to the root."""
     with np.errstate(divide="ignore"):  # log 0 = -inf is a legitimate value
         for step in plan.steps:
@@ -164,7 +171,7 @@ def _dense_sums(values: FloatArray, step: DenseSums) -> None:
 
 
 def down(
-    plan: Plan,
+    plan: EvaluationPlan,
     values: FloatArray,
     flows: FloatArray,
     wanted: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None,

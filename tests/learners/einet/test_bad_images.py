@@ -91,7 +91,7 @@ def test_a_grid_need_not_divide_the_image(pieces: Any) -> None:
         ({"leaf_count": -1.0}, "leaf_count -1.0; expected at least 0"),
         ({"pseudo_count": float("nan")}, "pseudo_count nan"),
         ({"device": "nonsense"}, "device 'nonsense' cannot be used here"),
-        ({"colours": 3}, "unexpected keyword argument 'colours'"),
+        ({"colours": 3}, "has no option 'colours'"),
         ({"label": np.zeros(3)}, None),
     ],
 )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.circuits.evaluation_plan import EvaluationPlan, Products
 from fedcircuits.circuits.passes import LOWEST
-from fedcircuits.circuits.plan import Plan, Products
 from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.circuits.queries.moments import leaf_spreads, leaf_spreads_within
 from fedcircuits.density import powers
@@ -54,7 +54,9 @@ def covariance(circuit: Circuit, evidence: Table, columns: list[int]) -> FloatAr
     return carry_up(circuit.plan, log_prob, mean, cross)
 
 
-def carry_up(plan: Plan, log_prob: FloatArray, mean: FloatArray, cross: FloatArray) -> FloatArray:
+def carry_up(
+    plan: EvaluationPlan, log_prob: FloatArray, mean: FloatArray, cross: FloatArray
+) -> FloatArray:
     """(d, d) covariance at the root, from means and cross-moments at the leaves.
 
     Args:

@@ -8,9 +8,9 @@ import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.circuits.assemble import Assembler
-from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.queries.likelihood import node_log_probs
 from fedcircuits.circuits.structure import Structure, ranges
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.schema import Table
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def restrict(circuit: Circuit, keep: tuple[str, ...], evidence: Table) -> tuple[
 
 
 def fold_evidence(
-    structure: Structure, log_prob: FloatArray, leaves: IntArray, graph: Graph
+    structure: Structure, log_prob: FloatArray, leaves: IntArray, graph: StructureBuilder
 ) -> int:
     """Add to a graph the inner nodes of a structure with evidence folded in; returns the root.
 

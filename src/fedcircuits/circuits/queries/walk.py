@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.circuits.evaluation_plan import DenseSums, EvaluationPlan, Products, Sums
 from fedcircuits.circuits.passes import LOWEST
-from fedcircuits.circuits.plan import DenseSums, Plan, Products, Sums
 from fedcircuits.circuits.structure import Structure, ranges
 
 # Given log-scores (p, r) of the children of p visited sums, and the sums (p,) and rows (p,)
@@ -72,7 +72,7 @@ def likeliest(scores: FloatArray, sums: IntArray, rows: IntArray) -> IntArray:
     return np.asarray(scores.argmax(axis=1))
 
 
-def walk(plan: Plan, values: FloatArray, choose: Choose) -> tuple[IntArray, IntArray]:
+def walk(plan: EvaluationPlan, values: FloatArray, choose: Choose) -> tuple[IntArray, IntArray]:
     """Visited leaves and their rows, as two arrays of equal length.
 
     In a smooth, decomposable circuit a row visits exactly one leaf of every variable.

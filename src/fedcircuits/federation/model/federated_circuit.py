@@ -17,9 +17,9 @@ import pandas as pd
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits import Circuit, Composite
-from fedcircuits.circuits.graph import Graph
 from fedcircuits.circuits.passes import sum_product, up
 from fedcircuits.circuits.queries.restrict import fold_evidence
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.density.batched import Pending, Question, settle
 from fedcircuits.density.hooks import Hooks
@@ -81,7 +81,7 @@ class FederatedCircuit(Composite, HoldsClients):
     @classmethod
     def _of_graph(
         cls,
-        graph: Graph,
+        graph: StructureBuilder,
         parts: Sequence[Density],
         owners: Sequence[str],
         root: int,

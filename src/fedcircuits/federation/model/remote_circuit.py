@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from fedcircuits.circuits.graph import Graph
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density, Given
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, QueryError
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
@@ -75,7 +75,12 @@ class RemoteCircuit(FederatedCircuit):
         return answer
 
     def _restricted(
-        self, keep: tuple[str, ...], parts: list[Density], which: list[int], graph: Graph, root: int
+        self,
+        keep: tuple[str, ...],
+        parts: list[Density],
+        which: list[int],
+        graph: StructureBuilder,
+        root: int,
     ) -> Density:
         if self.fitted is None:
             raise FedcircuitsError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.circuits.graph import Graph
+from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.federation.plan.weights import log_shares
 
@@ -22,7 +22,7 @@ class CircuitBuilder:
     """
 
     def __init__(self) -> None:
-        self.graph = Graph()
+        self.graph = StructureBuilder()
         self.parts: list[Density] = []
         self.owners: list[str] = []
         self._number: dict[int, int] = {}

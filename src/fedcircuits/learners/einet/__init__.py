@@ -7,8 +7,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("EiNet", "einet") from error
 
-from fedcircuits.learners.einet.density.einet_density import EiNetDensity
-from fedcircuits.learners.einet.density.unroll import unroll
+from fedcircuits.learners.einet.density.einet_density import EiNetDensity, unroll
 from fedcircuits.learners.einet.learner import EiNet
 from fedcircuits.learners.einet.network.answering_device import answering_on
 from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree

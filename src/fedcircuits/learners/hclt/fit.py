@@ -27,15 +27,15 @@ from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tree.chow_liu import chow_liu_tree, structure_rows
 from fedcircuits.learners.hclt.tree.class_em import fit_class_trees
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
-from fedcircuits.learners.hclt.tree.em import (
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.sizes import Sizes, automatic_sizes
+from fedcircuits.learners.hclt.tree.tree_em import (
     EmOptions,
     EmResult,
     column_marginals,
     fit_em,
     initial_tree,
 )
-from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
-from fedcircuits.learners.hclt.tree.sizes import Sizes, automatic_sizes
 
 Progress = Callable[[float, str], None]
 

@@ -44,8 +44,8 @@ from fedcircuits.learners.hclt.tilt.tilt_fit import (
     start_vector,
     take_rows,
 )
-from fedcircuits.learners.hclt.tree.em import column_marginals
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.tree_em import column_marginals
 
 Tables = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 

@@ -24,8 +24,8 @@ from fedcircuits.learners.hclt.rounds.branch import fit_branch
 from fedcircuits.learners.hclt.rounds.in_rounds import Sums, Task, fit_in_rounds
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree, class_tree_of
-from fedcircuits.learners.hclt.tree.em import Smoothing
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
+from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 from fedcircuits.learners.prepare import Coded, Missing, in_canonical_order, prepare
 from fedcircuits.schema import Table
 

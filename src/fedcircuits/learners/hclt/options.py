@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcircuits.learners.hclt.tree.em import Smoothing
+from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 
 Aim = Literal["label", "density"]
 

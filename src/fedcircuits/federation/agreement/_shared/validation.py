@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.circuits.evaluation_plan import EvaluationPlan
 from fedcircuits.circuits.passes import sum_product, up
-from fedcircuits.circuits.plan import Plan
 from fedcircuits.federation.agreement._shared.aligned import choice_of, name_rows
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts
@@ -79,7 +79,7 @@ def log_joint_by_number(
             every.values[:, 0], every.observed[:, 0] = np.arange(n_classes), True
             leaves[at] = model.log_prob_table(every)
     answer = np.empty((numbers.size, n_classes))
-    plan = Plan.of(structure)
+    plan = EvaluationPlan.of(structure)
     for start in range(0, numbers.size, ROWS_PER_PASS):
         rows = slice(start, start + ROWS_PER_PASS)
         for y in range(n_classes):

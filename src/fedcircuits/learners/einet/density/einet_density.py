@@ -24,6 +24,7 @@ from fedcircuits.errors import StorageError
 from fedcircuits.learners.einet.density import tensor_queries
 from fedcircuits.learners.einet.density.columns import Column, decode, encode, power_table
 from fedcircuits.learners.einet.density.spreads import Spread, covariances, leaf_spreads, variances
+from fedcircuits.learners.einet.density.unroll import MAX_UNROLLED, unrolled_circuit
 from fedcircuits.learners.einet.network.answering_device import placed
 from fedcircuits.learners.einet.network.layout import region_graph
 from fedcircuits.learners.einet.network.network import Network, Parameters
@@ -36,7 +37,6 @@ from fedcircuits.schema.events import Region
 from fedcircuits.schema.images import pixel_places
 
 KIND = "einet"
-MAX_UNROLLED = 2_000_000  # weights of a network that is unrolled into a circuit
 
 
 def _numbers_of(variable: Variable, values: FloatArray) -> FloatArray:
@@ -123,9 +123,7 @@ class EiNetDensity(Density):
     @cached_property
     def unrolled(self) -> Circuit:
         """The same distribution as a circuit, in double precision; events are asked there."""
-        from fedcircuits.learners.einet.density.unroll import unroll  # takes an EiNet apart
-
-        return unroll(self)
+        return unrolled_circuit(self.network, self.params, self.schema, self.columns, self.label)
 
     @property
     def answers_events(self) -> bool:
@@ -376,3 +374,8 @@ class EiNetDensity(Density):
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
             raise StorageError(f"the EiNet in the file is damaged: {error!r}") from error
+
+
+def unroll(density: EiNetDensity) -> Circuit:
+    """Return the distribution of a small EiNet as a circuit, in double precision."""
+    return density.unrolled

@@ -25,7 +25,7 @@ from fedcircuits.learners.einet.density.columns import Column, power_table
 from fedcircuits.learners.einet.leaves import Gaussian
 from fedcircuits.learners.einet.network.network import Network, Parameters
 from fedcircuits.learners.einet.passes.downward import downward
-from fedcircuits.learners.einet.passes.forward import leaf_values, upward
+from fedcircuits.learners.einet.passes.forward import leaf_values, upward, upward_of_rows
 from fedcircuits.schema import Variable
 
 # Leaf masses held in float64 at once.
@@ -179,7 +179,7 @@ def variances(
         Variances, (batch, variables), NaN where there cannot be a value; class posteriors,
         (batch, classes).
     """
-    passed = upward(network, params, leaf_values(network, params, x, observed))
+    passed = upward_of_rows(network, params, x, observed)
     result = downward(network, params, passed, labels)
     posterior = _Posterior(network, result.leaf_flow)
     mean, there = _means(posterior, spreads)

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedcircuits.learners.einet.leaves import Gaussian
 from fedcircuits.learners.einet.network.network import Network, Parameters
 from fedcircuits.learners.einet.passes.downward import downward
-from fedcircuits.learners.einet.passes.forward import leaf_values, upward
+from fedcircuits.learners.einet.passes.forward import leaf_values, upward_of_rows
 from fedcircuits.learners.einet.passes.topdown import (
     best_pick,
     fill,
@@ -39,7 +39,7 @@ def sample(
     Returns:
         Completed rows, float64, (batch, variables), and classes, (batch,).
     """
-    passed = upward(network, params, leaf_values(network, params, x, observed))
+    passed = upward_of_rows(network, params, x, observed)
     pick = random_pick(generator)
     states, classes = select(network, params, passed.values, passed.root, labels, pick)
 
@@ -102,7 +102,7 @@ def class_log_joint(
     network: Network, params: Parameters, x: Tensor, observed: Tensor | None
 ) -> Tensor:
     """log p(class, known values), (batch, classes)."""
-    passed = upward(network, params, leaf_values(network, params, x, observed))
+    passed = upward_of_rows(network, params, x, observed)
     return passed.root + torch.log(params.prior)
 
 
@@ -129,7 +129,7 @@ def expectations(
     Returns:
         Expectations, (batch, variables), and class posteriors, (batch, classes).
     """
-    passed = upward(network, params, leaf_values(network, params, x, observed))
+    passed = upward_of_rows(network, params, x, observed)
     result = downward(network, params, passed, labels)
     answer = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
     for number, block in enumerate(network.blocks):

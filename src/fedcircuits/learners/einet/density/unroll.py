@@ -1,6 +1,8 @@
-"""Unrolling: a small EiNet as a core `Circuit`, node by node, for parity and for merging."""
+"""Write a small EiNet out as a `Circuit`, node by node: for tests of equality and for events."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +12,6 @@ from fedcircuits.circuits import build as b
 from fedcircuits.circuits.nodes import Leaf, Node
 from fedcircuits.errors import QueryError
 from fedcircuits.learners.einet.density.columns import Column
-from fedcircuits.learners.einet.density.einet_density import MAX_UNROLLED, EiNetDensity
 from fedcircuits.learners.einet.leaves import (
     Binomial,
     Categorical,
@@ -18,7 +19,10 @@ from fedcircuits.learners.einet.leaves import (
     Family,
     Gaussian,
 )
-from fedcircuits.schema import Grid, Variable
+from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.schema import Grid, Schema, Variable
+
+MAX_UNROLLED = 2_000_000  # weights of a network that is unrolled into a circuit
 
 
 def _level_grid(n_values: int) -> Grid:
@@ -56,26 +60,33 @@ def _leaf(
     return b.histogram(name, grid, masses)
 
 
-def unroll(density: EiNetDensity) -> Circuit:
-    """The same distribution as a core circuit, float64.
+def unrolled_circuit(
+    network: Network,
+    params: Parameters,
+    schema: Schema,
+    columns: Sequence[Column],
+    label: str | None,
+) -> Circuit:
+    """Return the distribution of a network as a circuit, in double precision.
 
     Args:
-        density: A small EiNet.
-
-    Returns:
-        A circuit over the same schema.
+        network: A small network.
+        params: Its parameters.
+        schema: Variables of the circuit.
+        columns: Codings of all variables but the label.
+        label: Name of the label, None without one.
 
     Raises:
         QueryError: If the circuit would have more than two million edges.
     """
-    network, layout = density.network, density.network.layout
+    layout = network.layout
     if network.n_weights > MAX_UNROLLED:
         raise QueryError(
             f"an EiNet of {network.n_weights:,} weights is too large to unroll; "
             f"at most {MAX_UNROLLED:,}"
         )
-    params = density.params.to("cpu")
-    width, inner = network.width, density._inner
+    params, width = params.to("cpu"), network.width
+    variables = [v for v in schema if v.name != label]
     nodes: list[list[Node]] = [[] for _ in range(layout.n_regions)]
     factors: list[list[list[Node]]] = [[[] for _ in range(width)] for _ in range(layout.n_leaves)]
     for block, tensors in zip(network.blocks, params.leaves, strict=True):
@@ -84,7 +95,7 @@ def unroll(density: EiNetDensity) -> Circuit:
             exact = {name: tensor.double() for name, tensor in tensors.items()}
             own["masses"] = block.family.masses(exact).numpy()
         for slot, (at, region) in enumerate(zip(block.variables, block.regions, strict=True)):
-            variable, column = inner.variables[at], density.columns[at]
+            variable, column = variables[at], columns[at]
             for state in range(width):
                 leaf = _leaf(variable, column, block.family, own, slot, state)
                 factors[region][state].append(leaf)
@@ -112,15 +123,13 @@ def unroll(density: EiNetDensity) -> Circuit:
             nodes[region] = sums(layout.children[span], weights[span])
     tops = sums(layout.root_children, params.root.double().flatten(2).numpy())
     prior = params.prior.double().numpy()
-    if density.label is None:
+    if label is None:
         root = tops[0] if len(tops) == 1 else b.sum(tops, list(prior / prior.sum()))
     else:
         one_hot = np.eye(network.n_classes)
-        classes = [
-            _product([top, b.categorical(density.label, one_hot[c])]) for c, top in enumerate(tops)
-        ]
+        classes = [_product([top, b.categorical(label, one_hot[c])]) for c, top in enumerate(tops)]
         root = b.sum(classes, list(prior / prior.sum()))
-    return b.circuit(density.schema, root)
+    return b.circuit(schema, root)
 
 
 def _product(children: list[Node]) -> Node:

@@ -11,8 +11,8 @@ from torch import Tensor
 from fedcircuits.learners.einet.kernels import cp
 from fedcircuits.learners.einet.kernels.launch_plan import (
     BF16,
+    LaunchPlan,
     Level,
-    Plan,
     power_of_two,
     slots_by_region,
 )
@@ -34,7 +34,9 @@ class CpPass:
         training: Whether to allocate what flows need.
     """
 
-    def __init__(self, network: Network, params: Parameters, plan: Plan, training: bool) -> None:
+    def __init__(
+        self, network: Network, params: Parameters, plan: LaunchPlan, training: bool
+    ) -> None:
         layout, batch, width = plan.layout, plan.batch, plan.width
         self._network, self._params, self._plan = network, params, plan
         self.values = plan.floats(layout.n_regions + 1, batch, width)

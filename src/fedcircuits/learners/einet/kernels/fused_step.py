@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.learners.einet.kernels.cp_pass import CpPass
-from fedcircuits.learners.einet.kernels.launch_plan import BF16, IEEE, TF32, Plan, Tuning
+from fedcircuits.learners.einet.kernels.launch_plan import BF16, IEEE, TF32, LaunchPlan, Tuning
 from fedcircuits.learners.einet.kernels.leaf_pass import LeafPass
 from fedcircuits.learners.einet.kernels.rates import Rates
 from fedcircuits.learners.einet.kernels.tucker_pass import TuckerPass
@@ -47,7 +47,7 @@ class Engine:
         tuning: Tuning | None = None,
     ) -> None:
         self.network, self.params, self.batch = network, params, batch
-        plan = Plan(
+        plan = LaunchPlan(
             network.layout, network.width, batch, PRECISIONS[precision], tuning or Tuning(),
             params.device,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Plan: the index arrays and launch shapes that all kernels of one network share."""
+"""The index arrays and launch shapes that all kernels of one network share."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def slots_by_region(
     return starts, slots[order]
 
 
-class Plan:
+class LaunchPlan:
     """Index arrays of a layout on a device, and sizes.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedcircuits.learners.einet.kernels import leaf_kernels
-from fedcircuits.learners.einet.kernels.launch_plan import Plan, power_of_two
+from fedcircuits.learners.einet.kernels.launch_plan import LaunchPlan, power_of_two
 from fedcircuits.learners.einet.kernels.rates import Rates
 from fedcircuits.learners.einet.leaves import Categorical, DiscretisedGaussian, Gaussian
 from fedcircuits.learners.einet.network.network import Network, Parameters
@@ -22,7 +22,7 @@ class LeafPass:
         plan: Index arrays and sizes.
     """
 
-    def __init__(self, network: Network, params: Parameters, plan: Plan) -> None:
+    def __init__(self, network: Network, params: Parameters, plan: LaunchPlan) -> None:
         self._network, self._params, self._plan = network, params, plan
         self._family = network.blocks[0].family if len(network.blocks) == 1 else None
 

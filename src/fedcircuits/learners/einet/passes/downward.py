@@ -18,14 +18,13 @@ from fedcircuits.learners.einet.passes import inner
 from fedcircuits.learners.einet.passes.forward import (
     Upward,
     class_mixture,
-    leaf_values,
     root_group,
-    upward,
+    upward_of_rows,
 )
 
 
 @dataclass(eq=False)
-class Counts:
+class ExpectedCounts:
     """Expected counts of a batch or of several; everything an M-step needs.
 
     Attributes:
@@ -44,7 +43,7 @@ class Counts:
     log_likelihood: Tensor
     n_rows: Tensor
 
-    def add_(self, other: Counts) -> Counts:
+    def add_(self, other: ExpectedCounts) -> ExpectedCounts:
         """Adds another batch's counts, in place."""
         self.weights += other.weights
         self.root += other.root
@@ -203,8 +202,8 @@ def expected_counts(
     observed: Tensor | None = None,
     labels: Tensor | None = None,
     weights: Tensor | None = None,
-    spare: Counts | None = None,
-) -> Counts:
+    spare: ExpectedCounts | None = None,
+) -> ExpectedCounts:
     """E-step of one batch.
 
     Args:
@@ -214,19 +213,19 @@ def expected_counts(
         observed: Where values are known; None for everywhere.
         labels: Classes, -1 where unknown; None for all unknown.
         weights: How often each row counts, (batch,); None for once.
-        spare: Counts that are no longer needed; their memory is used again. Fresh memory costs
-            more than the counting itself where there are millions of weights.
+        spare: Counts that are no longer needed; their memory is used again. Fresh memory costs more
+            than the counting itself where there are millions of weights.
 
     Returns:
         The batch's expected counts.
     """
-    passed = upward(network, params, leaf_values(network, params, x, observed))
+    passed = upward_of_rows(network, params, x, observed)
     room = None if spare is None else spare.weights
     result = downward(network, params, passed, labels, weights, room)
     each = result.log_likelihood.double()
     if weights is not None:
         each = torch.where(weights > 0, each * weights.double(), torch.zeros_like(each))
-    return Counts(
+    return ExpectedCounts(
         result.weights,
         result.root,
         result.classes.sum(0),

@@ -112,6 +112,13 @@ def upward(network: Network, params: Parameters, leaves: Tensor) -> Upward:
     return Upward(inner.cp_forward(values, params.root, top, root_group(network))[0], values)
 
 
+def upward_of_rows(
+    network: Network, params: Parameters, x: Tensor, observed: Tensor | None = None
+) -> Upward:
+    """Return the values of all nodes for rows (batch, variables); None: everything is observed."""
+    return upward(network, params, leaf_values(network, params, x, observed))
+
+
 def _tucker_upward(
     network: Network, params: Parameters, leaves: Tensor, children: Tensor, top: Tensor
 ) -> Upward:
@@ -155,7 +162,7 @@ def log_likelihood(
     Returns:
         log p(x) or log p(x, label), in nats.
     """
-    passed = upward(network, params, leaf_values(network, params, x, observed))
+    passed = upward_of_rows(network, params, x, observed)
     return class_mixture(passed.root, params.prior, labels)
 
 

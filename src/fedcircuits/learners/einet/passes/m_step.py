@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.learners.einet.network.network import Network, Parameters, sum_partitions
-from fedcircuits.learners.einet.passes.downward import Counts
+from fedcircuits.learners.einet.passes.downward import ExpectedCounts
 
 # Weights that one pass of the update moves on a CPU.
 CHUNK_ELEMENTS = 100_000
@@ -111,7 +111,7 @@ def _move_(
 def m_step_(
     network: Network,
     params: Parameters,
-    counts: Counts,
+    counts: ExpectedCounts,
     settings: EMSettings,
     masses: Masses | None = None,
 ) -> Parameters:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedcircuits.learners.einet.network.layout import Group
 from fedcircuits.learners.einet.network.network import Network, Parameters
+from fedcircuits.learners.einet.passes.forward import root_group
 
 Pick = Callable[[Tensor], Tensor]
 # Scores held at once; bounds the memory whatever the width.
@@ -168,10 +169,8 @@ def upward_max(network: Network, params: Parameters, leaves: Tensor) -> tuple[Te
         span = slice(*group.partitions)
         best = _group_max(network, values, params.weights[span], children[span], group)
         values[group.regions[0] : group.regions[1]] = best
-    n_splits, arity = layout.root_children.shape
-    whole = Group((0, 1), (0, n_splits), n_splits, arity, -1)
     children = network.index("root_children", leaves.device)
-    return values, _group_max(network, values, params.root, children, whole)[0]
+    return values, _group_max(network, values, params.root, children, root_group(network))[0]
 
 
 def _group_max(

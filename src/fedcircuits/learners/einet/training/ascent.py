@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.learners.einet.network.network import Network, Parameters, normalise_
-from fedcircuits.learners.einet.passes.downward import Counts
+from fedcircuits.learners.einet.passes.downward import ExpectedCounts
 from fedcircuits.learners.einet.passes.m_step import node_flow
 
 FIRST_DECAY, SECOND_DECAY, TINY = 0.9, 0.999, 1e-8
@@ -48,7 +48,7 @@ class Moments:
 
 
 def gradient(
-    network: Network, params: Parameters, counts: Counts, pseudo_count: float, share: float
+    network: Network, params: Parameters, counts: ExpectedCounts, pseudo_count: float, share: float
 ) -> dict[str, Tensor]:
     """Gradient of the mean log-likelihood per row, smoothing included.
 
@@ -104,7 +104,7 @@ def _directions(found: dict[str, Tensor], moments: Moments) -> dict[str, Tensor]
 def ascend_(
     network: Network,
     params: Parameters,
-    counts: Counts,
+    counts: ExpectedCounts,
     learning_rate: float,
     moments: Moments,
     pseudo_count: float = 0.0,

@@ -18,7 +18,7 @@ from fedcircuits.errors import LearningError
 from fedcircuits.learners.einet import kernels
 from fedcircuits.learners.einet.network.answering_device import placed
 from fedcircuits.learners.einet.network.network import Network, Parameters, normalise_
-from fedcircuits.learners.einet.passes.downward import Counts, expected_counts
+from fedcircuits.learners.einet.passes.downward import ExpectedCounts, expected_counts
 from fedcircuits.learners.einet.passes.forward import log_likelihood
 from fedcircuits.learners.einet.passes.m_step import EMSettings, Masses, m_step_
 from fedcircuits.learners.einet.training.ascent import ascend_
@@ -182,8 +182,8 @@ class _Plain:
             batches = rows.epoch(self._batch, (seed, state.epoch), device)
         per_epoch = len(rows) // self._batch
         total, n_rows, waiting = 0.0, 0, 0
-        counts: Counts | None = None
-        spare: Counts | None = None
+        counts: ExpectedCounts | None = None
+        spare: ExpectedCounts | None = None
         for number, part in enumerate(batches):
             found = expected_counts(
                 self._network, state.params, part.x, part.observed, part.labels, part.weights,
@@ -206,7 +206,7 @@ class _Plain:
         return total, n_rows
 
     def _update(
-        self, state: State, counts: Counts, done: float, n_batches: int, n_rows: int
+        self, state: State, counts: ExpectedCounts, done: float, n_batches: int, n_rows: int
     ) -> None:
         schedule = self._schedule
         share = min(1.0, n_batches * self._batch / n_rows)

@@ -27,7 +27,6 @@ from fedcircuits.learners.hclt.tree.chow_liu import (
     root_tree,
     structure_rows,
 )
-from fedcircuits.learners.hclt.tree.em import Smoothing, column_marginals, maximise
 from fedcircuits.learners.hclt.tree.latent_tree import (
     Counts,
     LatentTree,
@@ -38,6 +37,7 @@ from fedcircuits.learners.hclt.tree.latent_tree import (
 )
 from fedcircuits.learners.hclt.tree.patterns import Patterns
 from fedcircuits.learners.hclt.tree.sizes import automatic_sizes
+from fedcircuits.learners.hclt.tree.tree_em import Smoothing, column_marginals, maximise
 from fedcircuits.learners.spanning_tree import maximum_spanning_tree
 
 # The steps of one client: log p(x | l) of its rows out, shares of the rows in (None for the end).

@@ -18,7 +18,6 @@ import numpy as np
 from fedcircuits.arrays import FloatArray
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
-from fedcircuits.learners.hclt.tree.em import Smoothing, column_marginals
 from fedcircuits.learners.hclt.tree.latent_tree import (
     Counts,
     LatentTree,
@@ -27,6 +26,7 @@ from fedcircuits.learners.hclt.tree.latent_tree import (
     row_blocks,
 )
 from fedcircuits.learners.hclt.tree.patterns import Patterns
+from fedcircuits.learners.hclt.tree.tree_em import Smoothing, column_marginals
 
 # Pseudo-rows of every row of a class's transitions, spread as in all classes together.
 STRENGTH = 2.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcircuits.learners.hclt.tree.em import Smoothing
+from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 
 MAX_STATES = 64
 MAX_EM_ROWS = 200_000

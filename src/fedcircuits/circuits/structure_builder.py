@@ -10,7 +10,7 @@ from fedcircuits.circuits.structure import Structure, ranges
 from fedcircuits.errors import StructureError
 
 
-class Graph:
+class StructureBuilder:
     """Nodes are numbered as they are added; children come before parents."""
 
     def __init__(self) -> None:

@@ -101,13 +101,13 @@ Step = Products | Sums | DenseSums
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class EvaluationPlan:
     """Steps from the leaves to the root."""
 
     steps: tuple[Step, ...]
 
     @staticmethod
-    def of(structure: Structure) -> Plan:
+    def of(structure: Structure) -> EvaluationPlan:
         """Group the inner nodes of every level."""
         steps: list[Step] = []
         for inner in structure.inner_by_level():
@@ -121,7 +121,7 @@ class Plan:
                 sums = inner[kind & (arity == r)]
                 if sums.size:
                     steps += _sum_steps(structure, sums, int(r))
-        return Plan(tuple(steps))
+        return EvaluationPlan(tuple(steps))
 
 
 def _children(structure: Structure, inner: IntArray, r: int) -> tuple[IntArray, FloatArray]:
