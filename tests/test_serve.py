@@ -416,3 +416,65 @@ def test_it_does_not_start_without_what_it_needs(path: Path, tmp_path: Path) -> 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert "cannot listen at 127.0.0.1 port" in run(path, "--port", taken.getsockname()[1])
+
+
+# --- what strangers and odd requests cannot do ----------------------------------------------------
+
+
+def test_half_open_connections_do_not_block_others(path: Path) -> None:
+    with serving(path) as (told, _):
+        port = int(told["url"].rpartition(":")[2])
+        held = []
+        try:
+            for _ in range(300):
+                one = socket.create_connection(("127.0.0.1", port), timeout=10)
+                one.sendall(b"POST /log_prob HTTP/1.1\r\nHost: x\r\n")  # the rest never comes
+                held.append(one)
+            assert httpx.get(f"{told['url']}/health", timeout=10).status_code == 200
+            held[0].settimeout(20)
+            assert held[0].recv(100) == b""  # closed by the service after a few seconds
+        finally:
+            for one in held:
+                one.close()
+
+
+def test_open_pages_read_no_body(service: httpx.Client) -> None:
+    reply = httpx.post(f"{service.base_url}/health", content=b" " * 100_000)
+    assert reply.status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("question", "body", "status"),
+    [
+        ("log_prob", {"rows": [{"age": 10**400}]}, 422),
+        ("log_prob", {"rows": [{"age": 10**25}]}, 422),
+        ("moment", {"name": "age", "given": {"visits": -(10**30)}}, 422),
+        ("log_prob", {"rows": [{f"c{at}": 1} for at in range(900)]}, 413),
+        ("marginals", {"names": ["age"] * 5000}, 422),
+        ("marginals", {"names": [f"c{at}" for at in range(5000)]}, 422),
+    ],
+)
+def test_numbers_and_names_out_of_proportion_are_refused(
+    service: httpx.Client, question: str, body: dict[str, Any], status: int
+) -> None:
+    refused(service.post(f"/{question}", json=body), status)
+
+
+def test_a_lone_surrogate_is_an_error_in_words(service: httpx.Client) -> None:
+    for text in (rb'{"rows": [{"sex": "\ud800"}]}', rb'{"rows": [{"\ud800": 1}]}'):
+        header = {"Content-Type": "application/json"}
+        reply = service.post("/log_prob", content=text, headers=header)
+        assert reply.status_code in (200, 422), reply.text
+        reply.json()
+
+
+def test_a_stuck_question_does_not_hold_up_the_end(path: Path) -> None:
+    options = ("--max-samples", 10**9, "--max-seconds", 100)
+    with serving(path, *options) as (told, process), ThreadPoolExecutor(1) as pool:
+        url, header = told["url"], {"Authorization": f"Bearer {TOKEN}"}
+        pool.submit(httpx.post, f"{url}/sample", json={"n": 10**8}, headers=header, timeout=60)
+        time.sleep(1.0)
+        start = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=15) == 0
+        assert time.monotonic() - start < 8.0  # 3 s of patience, and what a busy machine adds

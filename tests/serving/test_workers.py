@@ -2,58 +2,66 @@
 
 from __future__ import annotations
 
-import json
-import threading
+import time
+from collections.abc import Iterator
 
 import anyio
+import pandas as pd
 import pytest
 
-pytest.importorskip("fastapi")
-
-from starlette.exceptions import HTTPException
-
-from fedcircuits.serving.app import Workers
+import fedcircuits as fc
+from fedcircuits import encoding
+from fedcircuits.errors import FedcircuitsError
 from fedcircuits.serving.questions import Limits
+from fedcircuits.serving.workers import Workers
+
+pytestmark = pytest.mark.engine
 
 
-def test_work_given_up_keeps_its_slot_until_it_ends() -> None:
-    finish, ended, begun = threading.Event(), threading.Event(), []
+@pytest.fixture(scope="module")
+def model() -> bytes:
+    rows = pd.DataFrame({"a": [1.0, 2.0, 2.5, 4.0] * 20, "b": ["x", "y", "x", "x"] * 20})
+    return encoding.pack(fc.learn(rows, learner="factorised").to_record())
 
-    def long() -> dict[str, int]:
-        finish.wait(30)
-        ended.set()
-        return {}
 
-    def short() -> dict[str, int]:
-        begun.append(1)
-        return {"answer": 7}
+@pytest.fixture
+def workers(model: bytes) -> Iterator[Workers]:
+    made = Workers(model, "a model", Limits(seconds=20.0, workers=2, samples=10**9))
+    yield made
+    made.close()
 
+
+def test_a_question_is_answered_by_a_process(workers: Workers) -> None:
     async def scenario() -> None:
-        workers = Workers(Limits(seconds=0.2, workers=1))
-        for work in (long, short):  # the second finds the only slot taken
-            with pytest.raises(HTTPException, match=r"no answer within 0\.2 s") as error:
-                await workers.run(work)
-            assert error.value.status_code == 503
-        assert begun == []
-        finish.set()
-        await anyio.to_thread.run_sync(ended.wait)
-        reply = await workers.run(short)
-        assert json.loads(bytes(reply.body)) == {"answer": 7}
+        reply = await workers.ask("log_prob", {"rows": [{"b": "x"}], "unknown": "error"})
+        assert reply["status"] == 200
+        assert reply["answer"]["log_prob"][0] < 0
+        reply = await workers.ask("log_prob", {"rows": [{"b": "z"}], "unknown": "error"})
+        assert reply["status"] == 422
+        assert "'b'" in reply["error"]
 
     anyio.run(scenario)
 
 
-def test_a_slot_is_given_back_where_no_thread_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(*_: object, **__: object) -> None:
-        await anyio.sleep_forever()
+def test_a_deadline_ends_the_work_and_the_next_question_is_answered(model: bytes) -> None:
+    workers = Workers(model, "a model", Limits(seconds=6.0, workers=1, samples=10**12))
+    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
 
     async def scenario() -> None:
-        workers = Workers(Limits(seconds=0.1, workers=1))
-        with monkeypatch.context() as patch:
-            patch.setattr(anyio.to_thread, "run_sync", never)
-            with pytest.raises(HTTPException):
-                await workers.run(dict)
-        assert workers.busy == 0
-        assert (await workers.run(dict)).status_code == 200
+        reply = await workers.ask("sample", long)
+        assert reply["status"] == 503
+        assert "no answer within 6.0 s" in reply["error"]
+        reply = await workers.ask("schema", {})  # a fresh process: the old one was killed
+        assert reply["status"] == 200
 
-    anyio.run(scenario)
+    try:
+        anyio.run(scenario)
+    finally:
+        start = time.monotonic()
+        workers.close()
+        assert time.monotonic() - start < 5.0
+
+
+def test_a_model_that_cannot_be_read_is_an_error_at_the_start() -> None:
+    with pytest.raises(FedcircuitsError, match="not a fedcircuits file"):
+        Workers(b"no model at all, no model at all", "x.fc", Limits())

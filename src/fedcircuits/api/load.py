@@ -46,15 +46,19 @@ def load(path: str | Path, kind: Any = None) -> Any:
         kind: class of the model that is expected, such as `fc.Density` or `fc.FederatedCircuit`; an
             error where the file holds another. A type checker then knows the class.
     """
-    data = encoding.read(Path(path))
-    record = encoding.unpack(data, name=str(path), oldest=encoding.OLDEST_FILE)
-    made = _ensemble(record) if record.kind == "ensemble" else decode(record)
+    made = from_file_bytes(encoding.read(Path(path)), str(path))
     if kind is not None and not isinstance(made, kind):
         raise StorageError(
             f"{path} holds a {type(made).__name__}, expected a {kind.__name__}: load it without "
             "kind=, or name another file"
         )
     return made
+
+
+def from_file_bytes(data: bytes, name: str) -> Density | FederatedEnsemble:
+    """Return the model in the bytes of a file; `name` is the file's, for errors."""
+    record = encoding.unpack(data, name=name, oldest=encoding.OLDEST_FILE)
+    return _ensemble(record) if record.kind == "ensemble" else decode(record)
 
 
 def from_bytes(data: bytes, name: str = "the data") -> Density:

@@ -221,6 +221,50 @@ def serve(
 
 
 @app.command()
+def explore(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    port: Annotated[int, typer.Option(help="Port; 0 takes one that is free.")] = 0,
+    json: Json = False,
+) -> None:
+    """Start a page on this machine where evidence is set and every distribution moves with it.
+
+    Example: fedcircuits explore people.fc
+    """
+    from fedcircuits.cli.serve import run
+    from fedcircuits.serving.questions import Limits
+
+    out = Output(json)
+    with out.errors():
+        run(out, model, "127.0.0.1", port, None, Limits(), None, None, explore=True)
+
+
+@app.command()
+def report(
+    model: Annotated[Path, typer.Argument(help="A model file.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Held-out rows to score the model on: CSV or Parquet.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path(
+        "report.html"
+    ),
+    label: Annotated[str | None, typer.Option(help="Variable whose prediction is scored.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder that gets every figure as SVG too.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a report about a model: one HTML page that needs no network.
+
+    Example: fedcircuits report people.fc --data test.csv --label income -o people.html
+    """
+    from fedcircuits.cli.report import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, model, data, output, label, figures)
+
+
+@app.command()
 def provision(
     file: Annotated[Path, typer.Argument(help="A federation file with the names of the clients.")],
     kits: Annotated[

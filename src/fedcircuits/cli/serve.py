@@ -7,10 +7,10 @@ import secrets
 import stat
 from pathlib import Path
 
-from fedcircuits.api.load import load
+from fedcircuits import encoding
 from fedcircuits.cli.output import Output
 from fedcircuits.errors import FedcircuitsError, MissingExtraError
-from fedcircuits.serving.questions import Limits, Questions
+from fedcircuits.serving.questions import Limits
 
 VARIABLE = "FEDCIRCUITS_TOKEN"
 SHORTEST = 16
@@ -26,11 +26,25 @@ def run(
     limits: Limits,
     certificate: Path | None,
     key: Path | None,
+    explore: bool = False,
 ) -> None:
-    """Load the model, listen, say where, and answer until told to stop."""
+    """Start worker processes with the model, listen, print where, and answer until stopped.
+
+    Args:
+        out: where the address is printed.
+        path: of the model file.
+        host: address to listen at.
+        port: 0 takes one that is free.
+        token_file: holds the token; else the environment has it, or one is made.
+        limits: of a request.
+        certificate: for HTTPS.
+        key: of the certificate.
+        explore: whether the explorer's address is printed with the token in it.
+    """
     try:
         from fedcircuits.serving import process
         from fedcircuits.serving.app import make_app
+        from fedcircuits.serving.workers import Workers
     except ImportError:
         raise MissingExtraError("fedcircuits serve", "serve") from None
     for name in ("body_bytes", "rows", "samples", "seconds", "workers"):
@@ -42,21 +56,32 @@ def run(
         if file is not None and not file.is_file():
             raise FedcircuitsError(f"cannot read {file}: no such file")
     token, made = _token(out, token_file)
-    questions = Questions(load(path), limits)
-    app = make_app(questions, token, path.name)
     bound = process.listen(host, port)
+    workers = Workers(encoding.read(path), str(path), limits)
+    app = make_app(workers, limits, token, path.name)
     url = f"{'http' if certificate is None else 'https'}://{_shown(host)}:{bound.getsockname()[1]}"
     if certificate is None and host not in LOOPBACK:
         _note(out, "reached from other machines without TLS: pass --certificate and --key")
 
     def started() -> None:
-        out.say(f"{path.name} at {url} (page {url}/, health {url}/health); stop with Ctrl-C")
-        if made:
+        out.say(
+            f"{path.name} at {url} (page {url}/, explorer {url}/explore, health {url}/health); "
+            "stop with Ctrl-C"
+        )
+        # After '#', a browser keeps the token to itself: it is sent to nobody.
+        explorer = f"{url}/explore#token={token}"
+        if explore:
+            out.say(f"open {explorer}")
+        elif made:
             out.say(f"token, shown once: {token}")
-        out.result({"url": url, "process": os.getpid(), **({"token": token} if made else {})})
+        shown = {"token": token, "explore": explorer} if made else {}
+        out.result({"url": url, "process": os.getpid(), **shown})
         out.flush()
 
-    process.run(app, bound, started, certificate, key)
+    try:
+        process.run(app, bound, started, certificate, key)
+    finally:
+        workers.close()
     out.say("stopped")
 
 

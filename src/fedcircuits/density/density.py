@@ -337,6 +337,26 @@ class Density(Probabilities):
         """Write the density to one file; `fedcircuits.load` reads it."""
         encoding.write(Path(path), encoding.pack(self.to_record()))
 
+    def report(
+        self,
+        path: str | Path,
+        rows: Data | None = None,
+        *,
+        label: str | None = None,
+        figures_to: str | Path | None = None,
+    ) -> Path:
+        """Write a report about the density to one HTML file and return its path.
+
+        Args:
+            path: where the page goes.
+            rows: held-out rows that the model is scored on and compared with.
+            label: variable whose prediction is scored; by default the one it was trained for.
+            figures_to: a folder that also gets every figure as an SVG file.
+        """
+        from fedcircuits.report import write_report  # matplotlib takes a second to import
+
+        return write_report(self, path, rows, label=label, figures_to=figures_to)
+
 
 def _whole(value: Any, expected: str) -> int:
     """A number >= 0 without a fraction, or an error that says what was expected."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import BinaryIO
+from typing import IO
 
 HEAD = struct.Struct("<QIQ")  # number of the call, length of the verb, length of the payload
 
@@ -14,7 +14,7 @@ def frame(number: int, verb: str, payload: bytes) -> bytes:
     return HEAD.pack(number, len(name), len(payload)) + name + payload
 
 
-def read_frame(pipe: BinaryIO) -> tuple[int, str, bytes] | None:
+def read_frame(pipe: IO[bytes]) -> tuple[int, str, bytes] | None:
     """The next frame of a blocking pipe; None where the pipe has ended."""
     head = _exactly(pipe, HEAD.size)
     if head is None:
@@ -26,7 +26,7 @@ def read_frame(pipe: BinaryIO) -> tuple[int, str, bytes] | None:
     return number, verb.decode(), payload
 
 
-def _exactly(pipe: BinaryIO, n: int) -> bytes | None:
+def _exactly(pipe: IO[bytes], n: int) -> bytes | None:
     parts = []
     while n:
         part = pipe.read(min(n, 2**24))

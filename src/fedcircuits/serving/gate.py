@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN = ("/", "/health", "/openapi.json")  # they say nothing about the model
+OPEN = ("/", "/health", "/openapi.json", "/explore")  # they say nothing about the model
 
 
 class _RefusedError(Exception):
@@ -52,17 +52,21 @@ class Gate:
             headers = {key.lower(): value for key, value in scope["headers"]}
             if scope["path"] not in OPEN:
                 self._check_token(headers.get(b"authorization", b""))
-            body = await self._body(headers.get(b"content-length"), receive)
+                body = await self._body(headers.get(b"content-length"), receive)
+            else:  # nobody in particular asks: no body is read
+                if scope["method"] not in ("GET", "HEAD"):
+                    raise _RefusedError(405, f"{scope['path']} is read with GET")
+                body = b""
         except _RefusedError as refused:
             await _reply(send, refused)
             return
-        told = False
+        sent = False
 
         async def replay() -> Message:
-            nonlocal told
-            if told:
+            nonlocal sent
+            if sent:
                 return await receive()
-            told = True
+            sent = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self.inner(scope, replay, send)

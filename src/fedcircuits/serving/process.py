@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import resource
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -10,12 +12,38 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedcircuits.errors import FedcircuitsError
-from fedcircuits.serving.notes import installed
 
-PATIENCE = 5  # seconds that requests have to finish once the service is told to stop
-CONNECTIONS = 256
+PATIENCE = 3  # seconds that requests have to finish once the service is to stop
+CONNECTIONS = 2000
+# Seconds after which a connection is closed that has sent no whole request: half-open connections
+# would otherwise take every place there is.
+WAITING = 5.0
+
+
+class _Protocol(H11Protocol):
+    """uvicorn's protocol that closes connections which do not get on with their request."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Starts the clock of a new connection."""
+        super().connection_made(transport)
+        self._clock = self.loop.call_later(WAITING, self._close_if_waiting, None)
+
+    def _close_if_waiting(self, before: object) -> None:
+        """Closes the connection if no request was under way now and at the look before."""
+        waits = self.cycle is None or self.cycle.response_complete
+        if waits and (self.cycle is None or self.cycle is before):
+            self.transport.close()
+            return
+        seen = self.cycle if waits else None
+        self._clock = self.loop.call_later(WAITING, self._close_if_waiting, seen)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stops the clock."""
+        self._clock.cancel()
+        super().connection_lost(exc)
 
 
 class _Server(uvicorn.Server):
@@ -23,12 +51,12 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._tell = started
+        self._started = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then say so."""
         await super().startup(sockets)
-        self._tell()
+        self._started()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -73,8 +101,12 @@ def run(
         certificate: of the host in PEM, for HTTPS.
         key: of the certificate.
     """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # as many files as connections, where allowed
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4 * CONNECTIONS), most))
     config = uvicorn.Config(
         app,
+        http=_Protocol,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -85,8 +117,7 @@ def run(
         ssl_keyfile=key,
     )
     try:
-        with installed():
-            _Server(config, started).run(sockets=[bound])
+        _Server(config, started).run(sockets=[bound])
     except OSError as error:
         raise FedcircuitsError(f"cannot serve: {error}") from None
     finally:

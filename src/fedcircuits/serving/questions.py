@@ -21,6 +21,7 @@ from fedcircuits.schema.events.parse import from_json
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 Answer = dict[str, Any]
+STRANGE_NAMES = 100  # most names in a request that the model does not know
 
 
 @dataclass(frozen=True)
@@ -135,11 +136,23 @@ class Questions:
         """P(event | evidence), one value for each row of evidence."""
         evidence = self._evidence(given, rows)
         found = self._method("probability")(
-            _events(event), evidence, impossible=impossible, unknown=unknown
+            events_of(event), evidence, impossible=impossible, unknown=unknown
         )
         return _answer({"values": _listed(found)})
 
-    def at_points(
+    def cdf(self, name: str, x: Sequence[float], **how: Any) -> Answer:
+        """P(name <= x | evidence): a list over x for each row of evidence."""
+        return self._at_points("cdf", name, x, **how)
+
+    def quantile(self, name: str, p: Sequence[float], **how: Any) -> Answer:
+        """Quantiles of one variable: a list over p for each row of evidence."""
+        return self._at_points("quantile", name, p, **how)
+
+    def interval(self, name: str, level: float, **how: Any) -> Answer:
+        """Ends of the central interval with that probability, for each row of evidence."""
+        return self._at_points("quantile", name, [(1 - level) / 2, (1 + level) / 2], **how)
+
+    def _at_points(
         self,
         what: str,
         name: str,
@@ -176,7 +189,7 @@ class Questions:
 
     def covariance(self, names: Sequence[str] | None, given: Row | None) -> Answer:
         """Covariance matrix of numeric variables given some values."""
-        found = self._method("covariance")(names, _events(given) if given else None)
+        found = self._method("covariance")(names, events_of(given) if given else None)
         return _answer({"names": found.columns.tolist(), "covariance": found.to_numpy().tolist()})
 
     def marginals(self, names: Sequence[str] | None, given: Row | None) -> Answer:
@@ -186,10 +199,14 @@ class Questions:
         continuum.
         """
         self._method("marginal")  # a classifier has none
-        known = _events(given or {})
+        known = events_of(given or {})
         schema: Schema = self.model.schema
         fixed = {n for n, value in known.items() if not isinstance(value, Event)}
         chosen = [n for n in schema.names if n not in fixed] if names is None else list(names)
+        if len(set(chosen)) < len(chosen):
+            raise QueryError("marginals of different names: a name is listed twice")
+        for name in chosen:
+            schema.position(name)
         evidence = pd.DataFrame({n: pd.Series([v]) for n, v in known.items()}, index=[0])
         answer: Answer = {}
         for name in chosen:
@@ -217,18 +234,36 @@ class Questions:
     def _frame(self, rows: Rows) -> pd.DataFrame:
         if len(rows) > self.limits.rows:
             raise TooMuchError(f"at most {self.limits.rows} rows a request, found {len(rows)}")
-        return pd.DataFrame([_events(row) for row in rows], index=range(len(rows)))
+        known, strange = self.model.schema.names, set[str]()
+        for row in rows:
+            strange.update(name for name in row if name not in self.model.schema)
+            if len(strange) > STRANGE_NAMES:
+                raise TooMuchError(
+                    f"more than {STRANGE_NAMES} names that the model does not know, "
+                    f"{min(strange)!r} among them; it knows {', '.join(known[:8])}, ..."
+                )
+        cells = [events_of({n: v for n, v in row.items() if n not in strange}) for row in rows]
+        # Only known names make columns: a table of unknown ones could be as large as a request.
+        names = [name for name in known if any(name in row for row in cells)]
+        frame = pd.DataFrame(
+            {name: pd.Series([row.get(name) for row in cells]) for name in names},
+            index=range(len(rows)),
+        )
+        return frame.assign(**dict.fromkeys(sorted(strange)))
 
     def _evidence(self, given: Row | None, rows: Rows | None) -> Any:
         if given is not None and rows is not None:
             raise QueryError("evidence is `given` (one object) or `rows` (a list), found both")
         if rows is not None:
             return self._frame(rows)
-        return None if given is None else _events(given)
+        return None if given is None else events_of(given)
 
 
-def _events(row: Row) -> dict[str, Any]:
-    """A row whose objects are events."""
+def events_of(row: Row) -> dict[str, Any]:
+    """A row whose objects are events; an error for a number that no cell can hold."""
+    for name, value in row.items():
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+            raise QueryError(f"variable {name!r}: expected a number below 2**63, found one beyond")
     return {name: from_json(value) for name, value in row.items()}
 
 

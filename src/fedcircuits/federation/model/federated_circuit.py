@@ -337,6 +337,12 @@ class FederatedCircuit(Composite, HoldsClients):
             raise FederationError(f"{what} needs the run that made this model; it was loaded")
         return self.run
 
+    def contributions(self, rows: Data, label: str | None = None) -> pd.DataFrame:
+        """Returns what each client adds to the scores of held-out rows (`contributions`)."""
+        from fedcircuits.federation.model.contributions import contributions
+
+        return contributions(self, rows, label or (self.fitted.label if self.fitted else None))
+
     def communication(self, **options: Any) -> pd.DataFrame:
         """Returns the bytes of the run beside the paper's formulas (`communication_cost`)."""
         from fedcircuits.federation.model.communication_cost import communication

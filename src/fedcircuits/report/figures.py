@@ -1,0 +1,190 @@
+"""Figures of a report, drawn by matplotlib as SVG text. matplotlib is imported here alone.
+
+Lines and letters take the page's own text colour, so one figure serves a light and a dark page.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.arrays import FloatArray
+
+INK = "#010203"  # drawn with this colour, then replaced by the page's text colour
+REAL, MODEL, GOOD, BAD = "#0a7ea4", "#e07a1f", "#2a9d5c", "#c8453b"
+_SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedcircuits",  # the same figure gives the same bytes
+    "font.size": 9,
+    "font.family": ["system-ui", "sans-serif"],
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "legend.frameon": False,
+}
+
+
+class Figure:
+    """One figure under construction; `svg` holds its text after the block of `figure` ends."""
+
+    svg: str = ""
+    axes: Any
+
+
+@contextmanager
+def figure(width: float, height: float, title: str) -> Iterator[Figure]:
+    """Yields a figure with one pair of axes and turns it into SVG text at the end.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        title: what the figure shows, for readers who cannot see it.
+    """
+    import logging
+
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Drawing
+
+    # Fonts are named, not measured exactly: the browser draws the letters.
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+    made = Figure()
+    with rc_context(_SETTINGS):
+        drawing = Drawing(figsize=(width, height), layout="constrained")
+        drawing.patch.set_alpha(0.0)
+        made.axes = drawing.add_subplot()
+        made.axes.patch.set_alpha(0.0)
+        yield made
+        text = io.StringIO()
+        drawing.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    made.svg = _inline(text.getvalue(), title)
+
+
+def _inline(svg: str, title: str) -> str:
+    """SVG as it stands inside a page: no prologue, the page's colours, a title for readers."""
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    escaped = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escaped}"', 1)
+
+
+def roc(curves: dict[str, tuple[FloatArray, FloatArray, float]], title: str) -> str:
+    """ROC curves by name: false- and true-positive rates, and the area in the legend."""
+    with figure(3.6, 3.4, title) as drawn:
+        axes = drawn.axes
+        axes.plot([0, 1], [0, 1], color=INK, linewidth=0.6, linestyle=":")
+        for name, (false, true, area) in curves.items():
+            axes.plot(false, true, linewidth=1.6, label=f"{name}: {area:.3f}")
+        axes.set(xlabel="false positives", ylabel="true positives", xlim=(0, 1), ylim=(0, 1.01))
+        axes.legend(title="area", loc="lower right")
+    return drawn.svg
+
+
+def calibration(table: pd.DataFrame, title: str) -> str:
+    """Observed shares over mean predictions, with two standard errors."""
+    with figure(3.6, 3.4, title) as drawn:
+        axes = drawn.axes
+        axes.plot([0, 1], [0, 1], color=INK, linewidth=0.6, linestyle=":")
+        axes.errorbar(
+            table["predicted"], table["observed"], yerr=2 * table["error"],
+            color=REAL, marker="o", markersize=4, linewidth=1.2, elinewidth=0.8,
+        )  # fmt: skip
+        axes.set(xlabel="predicted probability", ylabel="observed share", xlim=(0, 1), ylim=(0, 1))
+    return drawn.svg
+
+
+def bars(names: Sequence[str], series: dict[str, FloatArray], title: str) -> str:
+    """Shares of categories, one bar a series."""
+    width = 0.8 / max(len(series), 1)
+    with figure(3.4, 2.3, title) as drawn:
+        axes = drawn.axes
+        for at, (name, values) in enumerate(series.items()):
+            place = np.arange(len(names)) + (at - (len(series) - 1) / 2) * width
+            axes.bar(place, values, width, label=name, color=[REAL, MODEL, GOOD][at % 3])
+        axes.set_xticks(np.arange(len(names)), [str(n)[:14] for n in names])
+        if len(names) > 4:
+            axes.tick_params(axis="x", rotation=60)
+        axes.legend(fontsize=8)
+    return drawn.svg
+
+
+def histograms(edges: FloatArray, series: dict[str, FloatArray], title: str) -> str:
+    """Shares of rows between edges, one stepped line a series."""
+    with figure(3.4, 2.3, title) as drawn:
+        for at, (name, values) in enumerate(series.items()):
+            drawn.axes.stairs(
+                values, edges, label=name, fill=at == 0, alpha=0.45 if at == 0 else 1.0,
+                color=[REAL, MODEL, GOOD][at % 3], linewidth=1.4,
+            )  # fmt: skip
+        drawn.axes.legend(fontsize=8)
+    return drawn.svg
+
+
+def heat_map(matrix: pd.DataFrame, title: str, legend: str) -> str:
+    """A square matrix as colours, names beside it."""
+    n = len(matrix)
+    side = min(2.2 + 0.22 * n, 9.0)
+    values = matrix.to_numpy(dtype=float).copy()
+    np.fill_diagonal(values, np.nan)
+    with figure(side + 0.6, side, title) as drawn:
+        axes = drawn.axes
+        drawn_map = axes.pcolormesh(values, cmap="viridis", vmin=0.0)
+        short = [str(name)[:18] for name in matrix.columns]
+        axes.set_xticks(np.arange(n) + 0.5, short, rotation=90)
+        axes.set_yticks(np.arange(n) + 0.5, short)
+        axes.invert_yaxis()
+        axes.set_aspect("equal")
+        axes.figure.colorbar(drawn_map, ax=axes, label=legend, shrink=0.7)
+    return drawn.svg
+
+
+def ranking(names: Sequence[str], values: FloatArray, title: str, legend: str) -> str:
+    """Horizontal bars, the largest on top."""
+    with figure(4.6, 0.6 + 0.24 * len(names), title) as drawn:
+        axes = drawn.axes
+        place = np.arange(len(names))[::-1]
+        axes.barh(place, values, color=[GOOD if v >= 0 else BAD for v in values])
+        axes.set_yticks(place, [str(n)[:28] for n in names])
+        axes.axvline(0.0, color=INK, linewidth=0.7)
+        axes.set_xlabel(legend)
+    return drawn.svg
+
+
+def lines(x: FloatArray, series: dict[str, FloatArray], title: str, xlabel: str, y: str) -> str:
+    """Curves over one axis."""
+    with figure(3.4, 2.3, title) as drawn:
+        for name, values in series.items():
+            drawn.axes.plot(x, values, linewidth=1.5, label=name)
+        drawn.axes.set(xlabel=xlabel, ylabel=y)
+        if len(series) > 1:
+            drawn.axes.legend(fontsize=8)
+    return drawn.svg
+
+
+def holdings(clients: Sequence[str], columns: Sequence[str], held: FloatArray, title: str) -> str:
+    """Who holds what: a filled cell where a client holds a column.
+
+    Args:
+        clients: C names.
+        columns: D names.
+        held: (C, D) rows of the client where it holds the column, else 0.
+        title: for readers who cannot see it.
+    """
+    with figure(min(2.0 + 0.24 * len(columns), 9.5), 1.4 + 0.34 * len(clients), title) as drawn:
+        axes = drawn.axes
+        share = np.where(held > 0, held / max(float(held.max()), 1.0), np.nan)
+        axes.pcolormesh(share, cmap="Blues", vmin=-0.4, vmax=1.2, edgecolors="#88888866")
+        axes.set_xticks(np.arange(len(columns)) + 0.5, [c[:18] for c in columns], rotation=90)
+        axes.set_yticks(np.arange(len(clients)) + 0.5, [c[:20] for c in clients])
+        axes.invert_yaxis()
+    return drawn.svg

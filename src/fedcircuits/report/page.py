@@ -1,0 +1,313 @@
+"""Renders the report of a model as one HTML page that needs nothing from the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment
+
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.report import about_federation, figures, scores
+from fedcircuits.schema import Data, Variable, read
+
+SAMPLES = 5000
+VARIABLES_SHOWN, MOST_IN_MATRIX, MOVERS_SHOWN = 24, 40, 8
+CATEGORIES_SHOWN, BINS, POINTS = 10, 30, 25
+
+
+@dataclass
+class Section:
+    """One section of the page.
+
+    Attributes:
+        title: its heading.
+        text: what is shown, in one or two sentences.
+        facts: names and values.
+        table: rows of numbers.
+        pictures: titles and SVG texts.
+        lines: bullet points.
+    """
+
+    title: str
+    text: str = ""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    table: pd.DataFrame | None = None
+    pictures: list[tuple[str, str]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+
+def write_report(
+    model: Any,
+    path: str | Path,
+    rows: Data | None = None,
+    *,
+    label: str | None = None,
+    seed: int = 0,
+    figures_to: str | Path | None = None,
+) -> Path:
+    """Writes a report of a model to one HTML file and returns its path.
+
+    Args:
+        model: a density.
+        path: where the page goes.
+        rows: held-out rows, in which the model's scores and marginals are shown beside the data.
+        label: variable whose prediction is scored; by default the one it was trained for.
+        seed: of the samples that are drawn.
+        figures_to: a folder that also gets every figure as an SVG file.
+    """
+    target = Path(path)
+    if target.is_dir() or not target.parent.exists():
+        raise FedcircuitsError(f"cannot write {target}: not a file in an existing folder")
+    frame = None if rows is None else read(rows)
+    label = label or trained_for(model)
+    if label is not None and label not in model.schema:
+        raise FedcircuitsError(
+            f"no variable {label!r} in the model; it has {', '.join(map(repr, model.schema.names))}"
+        )
+    parts = list(sections(model, frame, label, seed))
+    text = _render(model, label, frame, parts)
+    target.write_text(text, encoding="utf-8")
+    if figures_to is not None:
+        _write_figures(Path(figures_to), parts)
+    return target
+
+
+def trained_for(model: Any) -> str | None:
+    """Name of the label a model was trained to predict, if it says so."""
+    report = getattr(model, "fit_report", None)
+    label = getattr(model, "label", None) or getattr(report, "label", None)
+    label = label or getattr(getattr(model, "fitted", None), "label", None)
+    return label if isinstance(label, str) and label in model.schema else None
+
+
+def sections(
+    model: Any, rows: pd.DataFrame | None, label: str | None, seed: int
+) -> Iterable[Section]:
+    """Yields the sections of a report in the order of the page."""
+    drawn = model.sample(SAMPLES, seed=seed)
+    names = list(model.schema.names)[:MOST_IN_MATRIX]
+    if label is not None and label not in names:
+        names[-1] = label
+    shared = model.mutual_information_matrix(names)
+    if rows is not None:
+        yield _held_out(model, rows, label)
+    if about_federation.is_federation(model):
+        yield from _federation(model, rows, label)
+    if label is not None:
+        yield _movers(model, label, drawn, shared)
+    yield _marginals(model, rows, drawn)
+    yield _dependence(shared)
+    yield _how_fitted(model)
+
+
+def _held_out(model: Any, rows: pd.DataFrame, label: str | None) -> Section:
+    known = [name for name in model.schema.names if name in rows.columns]
+    facts = [
+        ("rows", f"{len(rows):,}"),
+        ("mean log-density", f"{model.mean_log_prob(rows, unknown='missing'):.3f} nats a row"),
+        ("columns of the model in these rows", f"{len(known)} of {len(model.schema)}"),
+    ]
+    if label is None or label not in rows.columns or model.schema[label].outcomes is None:
+        return Section("Held-out rows", "Scores of rows the model was not trained on.", facts)
+    given = rows[rows[label].notna()]
+    proba = model.predict_proba(given.drop(columns=label), label, unknown="missing")
+    found = scores.label_scores(proba, given[label])
+    facts += [
+        (f"rows with {label}", f"{found.n_rows:,}"),
+        (
+            "accuracy",
+            f"{found.accuracy:.3f} (always the commonest class: {found.baseline_accuracy:.3f})",
+        ),
+        ("AUC", f"{found.auc:.4f} (guessing: 0.5)"),
+        ("log-loss", f"{found.log_loss:.4f} (class shares alone: {found.baseline_log_loss:.4f})"),
+    ]
+    pictures = _label_pictures(proba, given[label])
+    text = f"How well {label} is predicted in rows the model was not trained on."
+    return Section("Held-out rows", text, facts, pictures=pictures)
+
+
+def _label_pictures(proba: pd.DataFrame, truth: pd.Series[Any]) -> list[tuple[str, str]]:
+    shown = list(proba.columns) if proba.shape[1] > 2 else [proba.columns[-1]]
+    curves = {}
+    for value in shown[:CATEGORIES_SHOWN]:
+        score, hit = proba[value].to_numpy(), (truth.astype(str) == str(value)).to_numpy()
+        if 0 < hit.sum() < len(hit):
+            area = scores.area_under_curve(score, hit)
+            curves[str(value)] = (*scores.roc_curve(score, hit), area)
+    if not curves:
+        return []
+    if len(shown) > 1:  # several classes: the probability of the class that was chosen
+        score = proba.to_numpy().max(axis=1)
+        hit = (proba.idxmax(axis=1).astype(str) == truth.astype(str)).to_numpy()
+        words = "calibration of the chosen class"
+    else:
+        chosen = shown[-1]
+        score, hit = proba[chosen].to_numpy(), (truth.astype(str) == str(chosen)).to_numpy()
+        words = f"calibration of {chosen}"
+    table = scores.calibration_curve(score, hit)
+    return [
+        ("ROC curve", figures.roc(curves, "ROC curve of the held-out rows")),
+        (words, figures.calibration(table, words)),
+    ]
+
+
+def _federation(model: Any, rows: pd.DataFrame | None, label: str | None) -> Iterable[Section]:
+    yield Section(
+        "Who holds what",
+        "A cell is filled where the client holds the column; darker cells stand for more rows.",
+        about_federation.facts(model),
+        pictures=[("columns of each client", about_federation.holdings(model))],
+    )
+    if rows is not None and len(model.clients) > 1:
+        table = model.contributions(rows, label)
+        worth = [name for name in table.columns if name.startswith("gain in")]
+        pictures = [
+            (name, figures.ranking(list(table["client"]), table[name].to_numpy(float), name, name))
+            for name in worth
+        ]
+        yield Section(
+            "What each client adds",
+            "Scores of the held-out rows when one client leaves (exact, nothing trained again) and "
+            "of each client alone. Positive bars: the federation is better with the client.",
+            table=table,
+            pictures=pictures,
+        )
+    yield Section(
+        "What left the clients",
+        f"Bytes of every message, by client and phase. Under the rule {model.rule.name!r} a client "
+        "sends, besides schema, sketches and models:",
+        table=about_federation.sent(model),
+        lines=list(about_federation.reveals(model)),
+    )
+
+
+def _movers(model: Any, label: str, drawn: pd.DataFrame, matrix: pd.DataFrame) -> Section:
+    """Which variables say most about the label, and how its distribution moves with each."""
+    shared = matrix[label].drop(index=label).sort_values(ascending=False).head(MOVERS_SHOWN)
+    names, values = list(shared.index), shared.to_numpy(dtype=float)
+    title = f"mutual information with {label}, nats"
+    pictures = [(title, figures.ranking(names, values, title, "nats"))]
+    if model.schema[label].outcomes is not None:
+        pictures += [_effect(model, label, name, drawn) for name in names[:6]]
+    return Section(
+        f"What moves {label}",
+        f"How much each variable alone says about {label}, and how its probability moves with the "
+        "variable, all others summed out exactly.",
+        pictures=pictures,
+    )
+
+
+def _effect(model: Any, label: str, name: str, drawn: pd.DataFrame) -> tuple[str, str]:
+    variable: Variable = model.schema[name]
+    title = f"{label} given {name}"
+    if variable.is_coded and variable.outcomes is not None:
+        counts = drawn[name].value_counts()
+        values = [v for v in variable.outcomes if counts.get(v, 0) > 0][:CATEGORIES_SHOWN]
+        if not values:
+            return title, ""
+        proba = model.predict_proba(pd.DataFrame({name: values}), label, impossible="nan")
+        shown = [proba.columns[-1]] if proba.shape[1] == 2 else list(proba.columns)[:3]
+        series = {f"p({label} = {y})": proba[y].to_numpy() for y in shown}
+        return title, figures.bars([str(v) for v in values], series, title)
+    known = drawn[name].dropna().to_numpy(dtype=float)
+    points = np.unique(np.quantile(known, np.linspace(0.01, 0.99, POINTS)))
+    proba = model.predict_proba(pd.DataFrame({name: points}), label, impossible="nan")
+    shown = [proba.columns[-1]] if proba.shape[1] == 2 else list(proba.columns)[:3]
+    series = {f"p({label} = {y})": proba[y].to_numpy() for y in shown}
+    return title, figures.lines(points, series, title, name, "probability")
+
+
+def _marginals(model: Any, rows: pd.DataFrame | None, drawn: pd.DataFrame) -> Section:
+    pictures = []
+    for name in list(model.schema.names)[:VARIABLES_SHOWN]:
+        real = None if rows is None or name not in rows.columns else rows[name].dropna()
+        pictures.append((name, _marginal(model.schema[name], real, drawn[name].dropna())))
+    words = "Samples of the model" + ("." if rows is None else " beside the held-out rows.")
+    left = len(model.schema) - VARIABLES_SHOWN
+    if left > 0:
+        words += f" The first {VARIABLES_SHOWN} variables; {left} more are not drawn."
+    return Section("Single variables", words, pictures=pictures)
+
+
+def _marginal(variable: Variable, real: pd.Series[Any] | None, drawn: pd.Series[Any]) -> str:
+    series = {} if real is None or real.empty else {"rows": real}
+    series["model"] = drawn
+    title = f"distribution of {variable.name}"
+    if variable.is_coded or (variable.outcomes is not None and len(variable.outcomes) <= 12):
+        first = next(iter(series.values())).astype(str)
+        names = list(first.value_counts().index[:CATEGORIES_SHOWN])
+        shares = {
+            key: values.astype(str).value_counts(normalize=True).reindex(names).fillna(0.0)
+            for key, values in series.items()
+        }
+        return figures.bars(
+            names, {k: np.asarray(v, dtype=np.float64) for k, v in shares.items()}, title
+        )
+    numbers = {key: pd.to_numeric(values).to_numpy(float) for key, values in series.items()}
+    first_numbers = next(iter(numbers.values()))
+    low, high = np.quantile(first_numbers, [0.005, 0.995])
+    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    counts = {
+        key: np.asarray(np.histogram(values, edges)[0], dtype=np.float64) / max(len(values), 1)
+        for key, values in numbers.items()
+    }
+    return figures.histograms(edges, counts, title)
+
+
+def _dependence(matrix: pd.DataFrame) -> Section:
+    title = "mutual information of pairs of variables, nats"
+    return Section(
+        "What hangs together",
+        "Mutual information of each pair under the model: zero where the two are independent.",
+        pictures=[(title, figures.heat_map(matrix, title, "nats"))],
+    )
+
+
+def _how_fitted(model: Any) -> Section:
+    report = getattr(model, "fit_report", None)
+    facts = [("parameters", f"{model.n_parameters:,}")]
+    lines: list[str] = []
+    if report is not None:
+        facts += [("learner", report.learner), ("seconds", f"{report.seconds:.1f}")]
+        facts += [(str(k), _short(v)) for k, v in {**report.sizes, **report.kept}.items()]
+        lines = [str(line) for line in report.warnings]
+    text = "Warnings of the fit stand at the end." if lines else "The fit gave no warning."
+    return Section("How it was fitted", text, facts, lines=lines)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
+
+
+def _render(model: Any, label: str | None, rows: pd.DataFrame | None, parts: list[Section]) -> str:
+    source = files("fedcircuits.report").joinpath("page.html").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True)
+    environment.filters["cell"] = _cell
+    return environment.from_string(source).render(
+        sections=parts,
+        label=label,
+        n_rows=None if rows is None else len(rows),
+        n_variables=len(model.schema),
+        kind=type(model).__name__,
+    )
+
+
+def _write_figures(folder: Path, parts: list[Section]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in parts:
+        for title, svg in part.pictures:
+            name = "".join(c if c.isalnum() else "-" for c in f"{part.title} {title}".lower())
+            # Outside the page there is no text colour to take.
+            (folder / f"{name[:80]}.svg").write_text(svg.replace("currentColor", "#444444"))

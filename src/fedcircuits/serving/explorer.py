@@ -1,0 +1,158 @@
+"""What the explorer's page asks: every variable's distribution given evidence, as histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.errors import QueryError
+from fedcircuits.jsonable import plain_json
+from fedcircuits.schema import Variable
+from fedcircuits.schema.events import Event, as_event, between
+from fedcircuits.schema.events.event import AllOf
+from fedcircuits.serving.questions import Answer, Questions, Row, events_of
+
+BINS, MOST_VALUES = 24, 40
+SAMPLES = 5
+COVERED = (0.005, 0.995)  # quantiles between which the bins of a number lie
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One bar of a histogram.
+
+    Attributes:
+        text: how it is shown.
+        value: the value, of a variable with few values.
+        low: lower end, of a range of numbers.
+        high: upper end.
+    """
+
+    text: str
+    value: Any = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Explorer(Questions):
+    """Questions of the explorer, beside those of the service."""
+
+    _bins: dict[str, list[Bin]] = field(default_factory=dict, repr=False, compare=False)
+    _without: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def explore_variables(self) -> Answer:
+        """Returns the variables with their bins, and the clients that can be switched off."""
+        variables = []
+        for variable in self.model.schema:
+            bins = self._bins_of(variable)
+            entry: Answer = {
+                "name": variable.name,
+                "unit": variable.unit,
+                "values": bins[0].low is None,
+                "whole": variable.kind == "count",
+                "bins": [vars(b) for b in bins],
+            }
+            if bins[0].low is not None:
+                entry |= {"low": bins[0].low, "high": bins[-1].high}
+            variables.append(entry)
+        clients = list(getattr(self.model, "clients", ()))
+        answer: Answer = plain_json({"variables": variables, "clients": clients})
+        return answer
+
+    def explore_answer(self, given: Row, without: Sequence[str]) -> Answer:
+        """Returns the probability of the evidence and every variable's shares given it."""
+        model, evidence = self._asked(given, without)
+        probability = model.probability(evidence) if evidence else 1.0
+        if not probability > 0:
+            raise QueryError("the evidence has probability zero: clear one of its values")
+        numbers = [v.name for v in model.schema if not v.is_coded and v.name not in evidence]
+        means = {name: model.expectation(name, evidence or None) for name in numbers}
+        shares = self._shares(model, evidence)
+        found = {"probability": probability, "variables": shares, "means": means}
+        answer: Answer = plain_json(found)
+        return answer
+
+    def explore_complete(self, given: Row, without: Sequence[str]) -> Answer:
+        """Returns a most probable completion of the evidence."""
+        model, evidence = self._asked(given, without)
+        return self._rows_of(model.mpe(evidence or None))
+
+    def explore_sample(self, given: Row, without: Sequence[str]) -> Answer:
+        """Returns samples given the evidence."""
+        model, evidence = self._asked(given, without)
+        return self._rows_of(model.sample(SAMPLES, evidence or None))
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _rows_of(self, frame: pd.DataFrame) -> Answer:
+        answer: Answer = plain_json({"rows": frame.to_dict("records")})
+        return answer
+
+    def _asked(self, given: Row, without: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+        """The model without some clients, and the evidence about what it still knows."""
+        key = tuple(sorted(set(without)))
+        if key not in self._without:
+            model = self.model
+            for client in key:
+                if client not in getattr(model, "clients", ()):
+                    raise QueryError(f"no client {client!r} to switch off")
+                model = model.without(client)
+            self._without[key] = model
+        model = self._without[key]
+        for name in given:
+            self.model.schema.position(name)
+        known = {name: value for name, value in given.items() if name in model.schema}
+        return model, events_of(known)
+
+    def _bins_of(self, variable: Variable) -> list[Bin]:
+        if variable.name not in self._bins:
+            self._bins[variable.name] = self._made_bins(variable)
+        return self._bins[variable.name]
+
+    def _made_bins(self, variable: Variable) -> list[Bin]:
+        values = variable.outcomes
+        if values is not None and (variable.is_coded or len(values) <= MOST_VALUES):
+            return [Bin(str(value), value) for value in values]
+        low, high = (float(self.model.quantile(variable.name, p)) for p in COVERED)
+        if not high > low:
+            high = low + 1.0
+        edges = np.linspace(low, high, BINS + 1)
+        if variable.kind == "count":  # bins of whole numbers, each at least one number wide
+            low, high = np.floor(low), np.ceil(high)
+            edges = np.unique(np.round(np.linspace(low, high, min(BINS, int(high - low)) + 1)))
+        pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        return [Bin(f"{a:.6g} to {b:.6g}", None, a, b) for a, b in pairs]
+
+    def _shares(self, model: Any, evidence: Mapping[str, Any]) -> dict[str, list[float]]:
+        """Probabilities of every variable's bins given the evidence, from one batch of events."""
+        rows: list[dict[str, Any]] = []
+        owners: list[str] = []
+        for variable in model.schema:
+            for piece in self._pieces(variable):
+                own = evidence.get(variable.name)
+                event = piece if own is None else AllOf((as_event(own), piece))
+                rows.append({**evidence, variable.name: event})
+                owners.append(variable.name)
+        names = [name for name in model.schema.names if any(name in row for row in rows)]
+        cells = {n: pd.Series([row.get(n) for row in rows], dtype=object) for n in names}
+        logs = model.log_prob(pd.DataFrame(cells)).to_numpy()
+        answer: dict[str, list[float]] = {}
+        for name in model.schema.names:
+            mine = logs[[at for at, owner in enumerate(owners) if owner == name]]
+            weights = np.exp(mine - mine.max())
+            answer[name] = [float(w) for w in weights / weights.sum()]
+        return answer
+
+    def _pieces(self, variable: Variable) -> list[Event]:
+        """The bins as events; the first and the last hold the tails too, so they add up to one."""
+        bins = self._bins_of(variable)
+        if bins[0].low is None:
+            return [as_event(b.value) for b in bins]
+        ends = [None, *(b.high for b in bins[:-1]), None]
+        return [between(low, high, closed="right") for low, high in pairwise(ends)]

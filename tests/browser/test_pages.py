@@ -1,0 +1,197 @@
+"""Report, explorer and start page in a real headless browser, compared with the library."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium with chromedriver here"),
+]
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--hide-scrollbars",
+)  # fmt: skip
+
+
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(7)
+    sex = rng.choice(["Male", "Female"], 500)
+    age = rng.normal(np.where(sex == "Male", 45.0, 35.0), 8.0)
+    visits = rng.poisson(np.where(sex == "Male", 1.0, 4.0))
+    return pd.DataFrame({"age": age, "sex": sex, "visits": visits, "id": np.arange(500)})
+
+
+@pytest.fixture(scope="module")
+def fed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = people()
+    parts = {"clinic": rows[["id", "age", "sex"]], "registry": rows[["id", "visits"]]}
+    file = tmp_path_factory.mktemp("browser") / "fed.fc"
+    fc.federate(parts, id="id", label="sex", learner="mixture", agreement="product").save(file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=str(DRIVER))
+    made = webdriver.Chrome(options=options, service=service)
+    made.set_script_timeout(30)
+    yield made
+    made.quit()
+
+
+@pytest.fixture(scope="module")
+def explorer(fed: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "fedcircuits", "explore", str(fed), "--json"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["explore"]
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def looks(browser: Any, width: int, scheme: str) -> None:
+    """A window of that width that prefers light or dark pages."""
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
+    media = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+
+
+def complaints(browser: Any) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] != "INFO"]
+
+
+def wait_for(browser: Any, script: str) -> Any:
+    """What a script returns once it is neither null nor false."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, 30).until(lambda b: b.execute_script(f"return {script}"))
+
+
+def shares(browser: Any, name: str) -> list[float]:
+    """The percentages that the bars of a variable name."""
+    script = (
+        f"return [...document.getElementById('v-{name}').querySelectorAll('.hit')]"
+        ".map((e) => e.getAttribute('aria-label'))"
+    )
+    texts = browser.execute_script(script)
+    return [float(t.rpartition(": ")[2].partition(" %")[0].split()[0]) / 100 for t in texts]
+
+
+def opened(browser: Any, address: str) -> None:
+    browser.get("about:blank")
+    browser.get(address)
+    wait_for(browser, "document.querySelectorAll('.card svg').length === 3")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_explorer_moves_with_evidence_and_agrees_with_the_library(
+    browser: Any, explorer: str, fed: Path, width: int, scheme: str
+) -> None:
+    looks(browser, width, scheme)
+    opened(browser, explorer)
+    model = fc.load(fed)
+    before = shares(browser, "sex")
+    assert before == pytest.approx(
+        model.predict_proba(pd.DataFrame(index=[0]), "sex").iloc[0], abs=1e-3
+    )
+    browser.execute_script(
+        "const m = document.querySelector('[aria-label=\"highest age\"]');"
+        "m.value = '36'; m.dispatchEvent(new Event('change'));"
+    )
+    wait_for(browser, "document.getElementById('v-age').classList.contains('set')")
+    low = browser.execute_script("return state.given.age.between[0]")
+    event = {"age": fc.between(low, 36)}
+    row = pd.DataFrame({"age": pd.Series([fc.between(low, 36)])})
+    assert shares(browser, "sex") == pytest.approx(
+        model.predict_proba(row, "sex").iloc[0], abs=1e-3
+    )
+    assert shares(browser, "sex") != pytest.approx(before, abs=0.05)
+    text = browser.execute_script("return document.getElementById('probability').textContent")
+    assert float(text.split()[0]) / 100 == pytest.approx(model.probability(event), abs=1e-3)
+    # The link keeps the state and no token.
+    assert "token" not in browser.current_url
+    assert "between" in browser.current_url
+    # Nothing is wider than the window.
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert complaints(browser) == []
+
+
+def test_the_explorer_works_from_the_keyboard(browser: Any, explorer: str) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    looks(browser, 1280, "light")
+    opened(browser, explorer)
+    bar = browser.find_element("css selector", "#v-sex .hit")
+    bar.send_keys(Keys.ENTER)
+    wait_for(browser, "document.getElementById('v-sex').classList.contains('set')")
+    focus = browser.execute_script("return document.activeElement.getAttribute('aria-label')")
+    assert focus is not None
+    browser.find_element("id", "complete").send_keys(Keys.ENTER)
+    wait_for(browser, "document.querySelector('#results td')")
+    browser.find_element("id", "draw").send_keys(Keys.ENTER)
+    assert wait_for(browser, "document.querySelectorAll('#results tr').length === 6")
+    browser.find_element("id", "clear").send_keys(Keys.ENTER)
+    wait_for(browser, "!document.querySelector('.card.set')")
+    assert complaints(browser) == []
+
+
+def test_a_client_is_switched_off(browser: Any, explorer: str) -> None:
+    looks(browser, 1280, "light")
+    opened(browser, explorer)
+    browser.find_element("id", "c-registry").click()
+    text = "document.getElementById('v-visits').textContent"
+    wait_for(browser, f"{text}.includes('switched off')")
+    assert len(shares(browser, "sex")) == 2
+    assert complaints(browser) == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_report_reads_well_at_every_width(
+    browser: Any, fed: Path, tmp_path: Path, width: int, scheme: str
+) -> None:
+    page = fc.load(fed).report(tmp_path / "report.html", people().drop(columns="id"))
+    assert page.stat().st_size < 5_000_000
+    looks(browser, width, scheme)
+    browser.get(page.as_uri())
+    titles = browser.execute_script(
+        "return [...document.querySelectorAll('h2')].map((e) => e.textContent)"
+    )
+    assert titles == [
+        "Held-out rows", "Who holds what", "What each client adds", "What left the clients",
+        "What moves sex", "Single variables", "What hangs together", "How it was fitted",
+    ]  # fmt: skip
+    assert browser.execute_script("return document.querySelectorAll('figure svg').length") >= 8
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    ink = browser.execute_script("return getComputedStyle(document.body).color")
+    assert (ink == "rgb(29, 39, 51)") is (scheme == "light")
+    assert complaints(browser) == []
