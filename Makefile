@@ -9,7 +9,7 @@ PYCODE := src tests benchmarks examples
 EXTRAS := dev,einet,ray,nvflare,serve
 # What runs without a GPU; the others are named in benchmarks/README.md.
 BENCH  ?= $(addprefix benchmarks/, circuit_speed.py learners.py interactions.py learnspn.py debd.py growth.py \
-            federation.py privacy.py engines.py einet_cpu.py)
+            federation.py privacy.py row_recovery.py coherence.py engines.py einet_cpu.py)
 
 .PHONY: help demo test lint check coverage bench clean
 
