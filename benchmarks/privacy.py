@@ -21,7 +21,7 @@ from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.api.datasets import cancer
 from fedcircuits.engines import LocalEngine
 from fedcircuits.federation.agreement import RULES
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from leakage import named_choices, recover_label
 from recorder import Recorder
 from tables import FOLDER, machine, wrapped

@@ -28,7 +28,7 @@ import fedcircuits as fc
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.settings import ServerSettings
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 
 
 def table(seed: int = 0, n: int = 120) -> pd.DataFrame:

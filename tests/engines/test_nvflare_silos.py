@@ -30,13 +30,13 @@ from fedcircuits.cli.federation_file import read_parties
 from fedcircuits.engines.nvflare.engine import Parties, free_port
 from fedcircuits.engines.nvflare.kits import Kits
 from fedcircuits.errors import ClientError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 POLICY = """
 min_rows = 1
-rare_categories = "told"
-errors = "told"
+rare_categories = "offered"
+errors = "sent"
 max_message_bytes = 1_000_000
 """
 NAMES = ("a", "b", "c")
@@ -281,7 +281,7 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
         np.testing.assert_allclose(answer, here.log_prob(rows), rtol=0, atol=1e-9)
         assert engine.replay.asked["query"] == 3  # 120 rows, one task for each party
 
-        refused = engine.call("tell_label", {"a": m.AskLabel().to_bytes()}, timeout=60)["a"]
+        refused = engine.call("send_label", {"a": m.AskLabel().to_bytes()}, timeout=60)["a"]
         assert isinstance(refused, bytes)
         assert "PolicyError" in m.Failed.from_bytes(refused).error
         for verb in ("rows", "hello", "read"):
@@ -298,7 +298,7 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
     lines = (place.kits / "a" / "audit.jsonl").read_text().splitlines()
     noted = [json.loads(line) for line in lines]
     refusals = [line["verb"] for line in noted if not line["allowed"]]
-    assert refusals[-5:] == ["tell_label", "rows", "hello", "read", "describe"]
+    assert refusals[-5:] == ["send_label", "rows", "hello", "read", "describe"]
 
 
 def plaintext(port: int) -> socket.socket:

@@ -20,7 +20,8 @@ from contracts.engine import EngineContract, specs, table
 from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, ClientSpec, learner_by_name
 from fedcircuits.engines import ProcessEngine
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import Job, JobId, JobKind
 from fedcircuits.learners import Hclt
 
 SLOW = "contracts.engine:slow"
@@ -197,8 +198,8 @@ def test_fit_twice_gives_the_same_reply_without_fitting_twice() -> None:
             _bytes(engine.call("describe", {"north": m.Describe(5).to_bytes()})["north"])
         ).schema
         engine.call("agree", {"north": m.Agree(schema, 0, None).to_bytes()})
-        job = {"job": "J", "columns": ["size"], "group": None, "value": 0, "per_label": False}
-        fit = m.Fit([job], False).to_bytes()
+        job = Job(JobId(JobKind.SUBSPACE, 0), ("size",))
+        fit = m.Fit((job,), False).to_bytes()
         first, second = (engine.call("fit", {"north": fit})["north"] for _ in range(2))
         assert first == second  # the time of the fit is in it, so a second fit would differ
 

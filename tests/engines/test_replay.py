@@ -13,9 +13,10 @@ from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from fedcircuits.api.client_spec import ClientSpec, client_from_spec
 from fedcircuits.engines import LocalEngine
-from fedcircuits.engines.replay import Answers, Keeper, Replay, unwrap
+from fedcircuits.engines.replay import Answers, Keeper, Replay
 from fedcircuits.errors import ClientError, StorageError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.envelope import unwrap
 
 OPTIONS: dict[str, Any] = {"id": ID, "label": LABEL, "n_clusters": 3}
 

@@ -159,7 +159,7 @@ def test_rows_for_calibration_are_not_fitted_on() -> None:
     assert fed.fitted is not None
     rows = fed.fitted.rows
     for client in ("a", "b"):
-        assert sum(n for key, n in rows.items() if key[0] == client) == 3000 - 300
+        assert sum(n for key, n in rows.items() if key.client == client) == 3000 - 300
 
 
 def test_the_label_never_leaves_its_owner_for_calibration() -> None:
@@ -169,7 +169,7 @@ def test_the_label_never_leaves_its_owner_for_calibration() -> None:
     fed = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement="product")
     verbs = {entry.verb for entry in fed.ledger.entries}
     assert "calibrate" in verbs
-    assert "tell_label" not in verbs
+    assert "send_label" not in verbs
 
 
 def test_missing_cells_are_calibrated_too() -> None:

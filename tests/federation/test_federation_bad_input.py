@@ -15,7 +15,8 @@ from contracts.engine import table
 from contracts.federations import ID, LABEL, Breaking, local, split
 from fedcircuits import encoding
 from fedcircuits.errors import ClientError, FederationError, LearningError, SchemaConflictError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import CLUSTERS, Job, JobId, JobKind, ModelName
 from fedcircuits.learners import Factorised
 from fedcircuits.schema import Table
 
@@ -206,9 +207,16 @@ WRONG_SHAPES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
         "cluster",
         lambda r: _changed(m.Clustered.from_bytes(r), indices=np.zeros(3, np.uint8)),
     ),
-    "another model": ("fit", lambda r: _changed(m.Fitted.from_bytes(r), rows={"X": 1.0})),
+    "another model": ("fit", lambda r: _renamed(m.Fitted.from_bytes(r))),
     "a list for a number": ("agree", lambda r: _changed(m.Ready.from_bytes(r), n_rows=[1])),
 }
+
+
+def _renamed(reply: m.Fitted) -> bytes:
+    from dataclasses import replace
+
+    other = ModelName(JobId(JobKind.SUBSPACE, 9))
+    return _changed(reply, models=tuple(replace(each, name=other) for each in reply.models))
 
 
 def _changed(message: Any, **values: Any) -> bytes:
@@ -247,10 +255,10 @@ def test_the_same_request_twice_gives_the_same_reply_and_does_not_fit_twice() ->
     client = local({"a": table()}, Counting())._clients["a"]
     told = m.Description.from_bytes(client.handle("describe", m.Describe(5).to_bytes()))
     client.handle("agree", m.Agree(told.schema, 0, LABEL).to_bytes())
-    cluster = m.Cluster("K", ["size", "visits"], 3, False, False).to_bytes()
+    cluster = m.Cluster(CLUSTERS, ["size", "visits"], 3, False, False).to_bytes()
     assert client.handle("cluster", cluster) == client.handle("cluster", cluster)
-    job = {"job": "J", "columns": ["size"], "group": "K", "value": 0, "per_label": False}
-    fit = m.Fit([job], False).to_bytes()
+    job = Job(JobId(JobKind.SUBSPACE, 0), ("size",), CLUSTERS, 0)
+    fit = m.Fit((job,), False).to_bytes()
     Counting.fits = 0
     first = client.handle("fit", fit)
     assert client.handle("fit", fit) == first
@@ -258,19 +266,19 @@ def test_the_same_request_twice_gives_the_same_reply_and_does_not_fit_twice() ->
     assert client.handle("fit", fit) == first
     assert Counting.fits == 1
     # Something else was told in between: then it is another request, whatever its bytes.
-    client.handle("cluster", m.Cluster("K", ["size"], 2, False, False).to_bytes())
+    client.handle("cluster", m.Cluster(CLUSTERS, ["size"], 2, False, False).to_bytes())
     assert client.handle("fit", fit) != first
     assert Counting.fits == 2
 
 
 def test_a_failed_request_is_not_remembered() -> None:
     client = local({"a": table()})._clients["a"]
-    fit = m.Fit([], False).to_bytes()
-    job = m.Fit([{"job": "J", "columns": ["size"], "group": None}], False).to_bytes()
-    assert "not told the agreed schema" in m.Failed.from_bytes(client.handle("fit", job)).error
+    fit = m.Fit((), False).to_bytes()
+    job = m.Fit((Job(JobId(JobKind.SUBSPACE, 0), ("size",)),), False).to_bytes()
+    assert "not sent the agreed schema" in m.Failed.from_bytes(client.handle("fit", job)).error
     told = m.Description.from_bytes(client.handle("describe", m.Describe(5).to_bytes()))
     client.handle("agree", m.Agree(told.schema, 0, LABEL).to_bytes())
-    assert m.Fitted.from_bytes(client.handle("fit", fit)).rows == {}
+    assert m.Fitted.from_bytes(client.handle("fit", fit)).models == ()
 
 
 def test_no_pickle_in_what_travels() -> None:

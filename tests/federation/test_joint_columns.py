@@ -16,12 +16,13 @@ from fedcircuits.circuits import Circuit
 from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import Joint
-from fedcircuits.federation.agreement.joint_columns import worth_telling
+from fedcircuits.federation.agreement.joint_columns import worth_sending
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.settings import ServerSettings
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import JobId, JobKind, ModelName
 from fedcircuits.federation.wire.packing import pack_codes
 from fedcircuits.learners.hclt.learner import Hclt
 from leakage import Leak, recover_label
@@ -181,19 +182,19 @@ def test_classes_of_too_few_rows_are_given_up() -> None:
     share = rng.dirichlet(np.full(6, 0.3), size=50)
     share[:, 5] *= 0.01
     share[7] = 0.0
-    told = worth_telling(share, 5)
+    told = worth_sending(share, 5)
     rows = told.sum(axis=0)
     assert ((rows == 0) | (rows >= 5)).all()
     assert rows[5] == 0
     np.testing.assert_allclose(np.delete(told, 7, axis=0).sum(axis=1), 1.0)
     assert (told[7] == 0).all()
-    assert (worth_telling(share, 1000) > 0).any(axis=0).sum() == 1  # one is left in any case
+    assert (worth_sending(share, 1000) > 0).any(axis=0).sum() == 1  # one is left in any case
 
 
 @pytest.mark.parametrize("setting", ["vertical", "hybrid"])
 @pytest.mark.parametrize("learner", ["hclt", "factorised"])
 def test_a_policy_with_a_smallest_group_lets_it_through(setting: str, learner: str) -> None:
-    policy = Policy(min_rows=5, label="told", rare_categories="told")
+    policy = Policy(min_rows=5, label="sent", rare_categories="offered")
     members = {
         name: Guarded(member, policy)
         for name, member in local(split(setting), learner)._clients.items()
@@ -206,18 +207,19 @@ def test_a_class_of_one_row_is_refused() -> None:
     """A server that puts single rows into classes of their own would read them from the models."""
     frames = {"a": columns_split()["a"].rename(columns={"id": ID, "y": LABEL})}
     client = local(frames, "hclt")._clients["a"]
-    guarded = Guarded(client, Policy(min_rows=5, label="told"))
+    guarded = Guarded(client, Policy(min_rows=5, label="sent"))
     server = Server.start(LocalEngine({"a": guarded}), ServerSettings(label=LABEL))
     rows = np.arange(20, dtype=np.int32)
-    server.call("alignment", "align", {"a": m.Align(rows)}, m.Ready)
+    server.call(m.ALIGN, {"a": m.Align(rows)})
     classes = np.r_[0, np.ones(19, dtype=np.int64)]
+    branch = m.BranchJob(JobId(JobKind.BRANCH, 0), ("x0", "x1"))
     asked = m.Branch(
-        0, [{"job": "B0", "columns": ["x0", "x1"]}], np.zeros(0, dtype=np.uint8), 2,
+        0, (branch,), np.zeros(0, dtype=np.uint8), 2,
         pack_codes(np.ones(20, dtype=np.int64), 3), pack_codes(classes, 2),
         np.ones(20, dtype=np.float32), True, False, True,
     )  # fmt: skip
     with pytest.raises(FederationError, match="rows of a class"):
-        server.call("training", "branch", {"a": asked}, m.BranchDone)
+        server.call(m.BRANCH, {"a": asked})
 
 
 def test_rows_that_some_but_not_all_clients_hold_are_learned_from() -> None:
@@ -231,7 +233,7 @@ def test_rows_that_some_but_not_all_clients_hold_are_learned_from() -> None:
         frames, id="id", label="y", learner=Hclt(), agreement=Joint(1, n_classes=2, n_clusters=3)
     )
     assert fed.fitted is not None
-    rows = {client: count for (client, _, _), count in fed.fitted.rows.items()}
+    rows = {key.client: count for key, count in fed.fitted.rows.items()}
     assert rows["a"] == pytest.approx(600, abs=1)
     assert rows["b"] == pytest.approx(600, abs=1)
     assert rows["c"] == pytest.approx(60, abs=1)
@@ -281,21 +283,27 @@ def test_spoilt_replies_name_the_client() -> None:
 
         return Breaking(local(frames, "hclt"), spoil)
 
-    def numbers(value: float) -> Any:
-        return lambda told: replace(
-            told, evidence={k: np.full_like(v, value) for k, v in told.evidence.items()}
+    def evidence(change: Any) -> Any:
+        return lambda reply: replace(
+            reply,
+            evidence=tuple(
+                replace(each, log_probs=change(each.log_probs)) for each in reply.evidence
+            ),
         )
 
+    def models(change: Any) -> Any:
+        return lambda reply: replace(reply, models=tuple(map(change, reply.models)))
+
     changes = [
-        numbers(np.nan),
-        numbers(np.inf),
-        lambda told: replace(told, evidence={k: v[:-1] for k, v in told.evidence.items()}),
-        lambda told: replace(told, class_rows=told.class_rows[:-1]),
-        lambda told: replace(told, class_rows=-told.class_rows),
-        lambda told: replace(told, rows={f"{k}|x": v for k, v in told.rows.items()}),
-        lambda told: replace(told, rows=dict.fromkeys(told.rows, -1.0)),
-        lambda told: replace(told, models={k + "!": v for k, v in told.models.items()}),
-        lambda told: replace(told, models={k: v[:-3] for k, v in told.models.items()}),
+        evidence(lambda array: np.full_like(array, np.nan)),
+        evidence(lambda array: np.full_like(array, np.inf)),
+        evidence(lambda array: array[:-1]),
+        lambda reply: replace(reply, class_rows=reply.class_rows[:-1]),
+        lambda reply: replace(reply, class_rows=-reply.class_rows),
+        models(lambda each: replace(each, name=replace(each.name, cls=99))),
+        models(lambda each: replace(each, rows=-1.0)),
+        models(lambda each: replace(each, name=ModelName(JobId(JobKind.BRANCH, 9)))),
+        models(lambda each: replace(each, model=each.model[:-3])),
     ]
     for change in changes:
         with pytest.raises(FederationError, match="client 'b'"):

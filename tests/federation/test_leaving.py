@@ -167,7 +167,7 @@ def test_a_loaded_federation_answers_and_remembers(
 
 def test_calibration_is_kept_in_the_file(tmp_path: Path) -> None:
     fed = federate(split("hybrid"), agreement="product")
-    weights = np.full(len({job for _, job, _ in fed.fitted.models}), 0.5)
+    weights = np.full(len({key.job for key in fed.fitted.models}), 0.5)
     calibration = Calibration(weights, np.log([0.3, 0.7]), 0.1)
     plain = fed.predict_proba(ROWS, LABEL)
     fed = replace(fed, fitted=replace(fed.fitted, calibration=calibration))

@@ -15,8 +15,9 @@ from fedcircuits.arrays import Arrays
 from fedcircuits.errors import FedcircuitsError, FederationError
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.settings import ServerSettings
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.masking import add_masked, masked
+from fedcircuits.federation.wire.names import JobId, JobKind
 from fedcircuits.learners.hclt.learner import Mixture
 from recorder import Recorder
 
@@ -76,7 +77,7 @@ def test_no_two_different_questions_share_a_mask() -> None:
     member = local(split("horizontal"), "mixture", id_secret="s")
 
     def terms_of(others: list[str], sums: Arrays, number: int) -> Any:
-        asked = m.Round("R", ["height"], number, False, others, "n", sums)
+        asked = m.Round(JobId(JobKind.ALL_ROWS), ["height"], number, False, others, "n", sums)
         told = member.call("round", {"a": asked.to_bytes()})["a"]
         return m.RoundDone.from_bytes(told).sums  # type: ignore[arg-type]
 

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 import pytest
 
+from contracts.messages import example, same
 from fedcircuits import encoding
 from fedcircuits.errors import StorageError
-from fedcircuits.federation.client.client import VERBS, Client
+from fedcircuits.federation.client import client  # noqa: F401 - registers the handlers
+from fedcircuits.federation.client.dispatch import HANDLERS
 from fedcircuits.federation.wire import message
-from fedcircuits.federation.wire import messages as m
-
-EXAMPLES: dict[str, Any] = {
-    "int": 3, "float": 2.5, "str": "ä", "bool": True, "str | None": None,
-    "Array": np.arange(6, dtype=np.int32).reshape(2, 3),
-    "Arrays": {"b": np.zeros(2), "a\x1f1": np.ones((0, 3), np.uint8)},
-    "list": [1, "x", [2.0]], "dict": {"k": 1},
-}  # fmt: skip
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import JobId, JobKind, ModelKey, ModelName
+from fedcircuits.federation.wire.verbs import Verb
 
 KINDS = [
     kind
     for kind in vars(m).values()
     if isinstance(kind, type) and issubclass(kind, m.Message) and kind is not m.Message
 ]
-
-
-def example(kind: type[m.Message]) -> m.Message:
-    return kind(**{f.name: EXAMPLES[str(f.type).split("[")[0]] for f in fields(kind)})
-
-
-def same(a: m.Message, b: m.Message) -> bool:
-    for f in fields(a):
-        one, two = getattr(a, f.name), getattr(b, f.name)
-        if f.type == "Array":
-            if one.dtype != two.dtype or not np.array_equal(one, two):
-                return False
-        elif f.type == "Arrays":
-            if one.keys() != two.keys() or any(not np.array_equal(one[k], two[k]) for k in one):
-                return False
-        elif one != two:
-            return False
-    return True
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -57,18 +37,53 @@ def test_round_trip(kind: type[m.Message]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_field_that_is_missing_or_of_another_type_is_refused(kind: type[m.Message]) -> None:
     record = encoding.unpack(example(kind).to_bytes())
+    hints = get_type_hints(kind)
     for entry in fields(kind):
-        plain = entry.type != "Array"
-        if not plain:
+        if entry.name not in record.header:
+            less = {key: array for key, array in record.arrays.items() if key != entry.name}
+            with pytest.raises(StorageError, match=entry.name):
+                kind.from_bytes(encoding.pack(encoding.Record(record.kind, record.header, less)))
             continue
-        less = {k: v for k, v in record.header.items() if k != entry.name}
+        without = {k: v for k, v in record.header.items() if k != entry.name}
         with pytest.raises(StorageError, match=entry.name):
-            kind.from_bytes(encoding.pack(encoding.Record(record.kind, less, record.arrays)))
-        other = {**record.header, entry.name: {"not": "it"} if entry.type != "dict" else 1}
-        if str(entry.type).startswith("dict"):
-            other[entry.name] = 1
+            kind.from_bytes(encoding.pack(encoding.Record(record.kind, without, record.arrays)))
+        wrong = 1 if get_origin(hints[entry.name]) is dict else {"not": "it"}
+        other = {**record.header, entry.name: wrong}
         with pytest.raises(StorageError):
             kind.from_bytes(encoding.pack(encoding.Record(record.kind, other, record.arrays)))
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [{}],
+        [1],
+        [{"id": "S0", "columns": ["x"]}],
+        [{"id": {"kind": "?", "space": 0, "part": -1, "attempt": 0}, "columns": ["x"]}],
+        [{"id": {"kind": "S", "space": True, "part": -1, "attempt": 0}, "columns": ["x"]}],
+        [{"id": {"kind": "S", "space": 0, "part": -1, "attempt": 0}, "columns": [1]}],
+    ],
+)
+def test_a_job_that_is_none_is_refused(jobs: list[Any]) -> None:
+    data = encoding.pack(encoding.Record("Fit", {"jobs": jobs, "keep": False}, {}))
+    with pytest.raises(StorageError, match="a Fit message"):
+        m.Fit.from_bytes(data)
+
+
+def test_names_write_the_text_that_seeds_and_orders_fits() -> None:
+    kind = JobKind
+    texts = {
+        "S0": JobId(kind.SUBSPACE, 0), "P0.1": JobId(kind.CLUSTER, 0, 1),
+        "P4": JobId(kind.CLUSTER, part=4), "L3": JobId(kind.CLASSES, 3),
+        "A0.10": JobId(kind.ANCHOR, 0, 10), "R": JobId(kind.ALL_ROWS),
+        "R@1": JobId(kind.ALL_ROWS, attempt=1), "B2": JobId(kind.BRANCH, 2),
+    }  # fmt: skip
+    for text, job in texts.items():
+        assert str(job) == text
+    assert str(ModelName(texts["S0"], 2)) == "S0|2"
+    assert str(ModelName(texts["B2"], state=1)) == "B2#1"
+    keys = [ModelKey("a", JobId(kind.SUBSPACE, at)) for at in (2, 10, 1)]
+    assert [str(key.job) for key in sorted(keys)] == ["S1", "S10", "S2"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,9 +93,9 @@ def test_any_other_message_is_refused(kind: type[m.Message]) -> None:
         kind.from_bytes(other.to_bytes())
 
 
-@pytest.mark.parametrize("verb", list(VERBS))
-def test_every_verb_has_a_handler(verb: str) -> None:
-    assert callable(getattr(Client, f"_{verb}"))
+@pytest.mark.parametrize("verb", list(m.VERBS.values()))
+def test_every_verb_has_a_handler_that_gives_its_reply(verb: Verb[Any, Any]) -> None:
+    assert get_type_hints(HANDLERS[verb.name])["return"] is verb.reply
 
 
 def test_one_flipped_bit_anywhere_is_noticed() -> None:
@@ -107,3 +122,14 @@ def test_a_model_comes_out_of_a_message_as_it_went_in(
 def test_a_model_in_no_known_form_is_an_error(data: bytes) -> None:
     with pytest.raises(StorageError, match="cannot be read"):
         message.model_bytes(np.frombuffer(data, dtype=np.uint8))
+
+
+def test_a_model_that_unpacks_to_more_than_a_sender_packs_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bomb = np.frombuffer(b"z" + zlib.compress(bytes(200_000)), dtype=np.uint8)
+    monkeypatch.setattr(message, "PACKED_UP_TO", 100_000)
+    with pytest.raises(StorageError, match="more than 100000 bytes"):
+        message.model_bytes(bomb)
+    with pytest.raises(StorageError, match="cut short"):
+        message.model_bytes(np.frombuffer(b"z" + zlib.compress(b"model")[:-2], dtype=np.uint8))

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import logging
 import struct
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,22 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
+from contracts.messages import example
 from fedcircuits import encoding
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.client.client import VERBS, Client
-from fedcircuits.federation.policy.disclosure import ENTRIES
+from fedcircuits.federation.client.client import Client
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy, PolicyError
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.settings import ServerSettings
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import CLUSTERS, Job, JobId, JobKind, ModelName
 from recorder import Recorder
 
 OPEN = Policy(
-    label="told", min_rows=1, rows_by_id=True, rounds=True, rare_categories="told", errors="told"
+    label="sent", min_rows=1, rows_by_id=True, rounds=True, rare_categories="offered", errors="sent"
 )
 KINDS: dict[str, Any] = {LABEL: "categorical"}
 
@@ -106,13 +106,6 @@ def _bare(name: str, frame: pd.DataFrame, learner: str) -> Client:
     return ClientSpec(name, frame, learner, id=ID, kinds=kinds).make()
 
 
-def test_every_request_of_a_client_has_an_entry_with_the_reply_it_gets() -> None:
-    assert set(ENTRIES) == set(VERBS)
-    for verb, entry in ENTRIES.items():
-        told = typing.get_type_hints(getattr(Client, f"_{verb}"))["return"]
-        assert entry.reply is told, verb
-
-
 # --- columns --------------------------------------------------------------------------------------
 
 
@@ -128,39 +121,24 @@ def test_a_column_not_offered_is_in_no_message() -> None:
         assert struct.pack("<d", 71.2345678901234) not in message.data
 
 
-JOB = {"job": "S0", "columns": ["size"], "group": None, "value": 0, "per_label": False}
+JOB = JobId(JobKind.SUBSPACE, 0)
 NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "agree": {"schema": [{"name": "size"}]},
     "cluster": {"columns": ["height", "size"]},
     "start": {"columns": ["size"]},
     "centres": {"columns": ["size"]},
-    "fit": {"jobs": [JOB]},
+    "fit": {"jobs": (Job(JOB, ("size",)),)},
     "round": {"columns": ["size"]},
-    "branch": {"jobs": [{"job": "B0", "columns": ["size"]}]},
+    "branch": {"jobs": (m.BranchJob(JOB, ("size",)),)},
     "fit_classifier": {"columns": ["size", LABEL]},
     "query": {"columns": ["size"]},
 }
 
 
-def filled(verb: str, told: dict[str, Any]) -> bytes:
-    """A request with plain values in the fields that are not told."""
-    kind = VERBS[verb]
-    header: dict[str, Any] = {}
-    arrays: dict[str, Any] = {}
-    for entry in dataclasses.fields(kind):
-        if entry.type == "Array":
-            arrays[entry.name] = told.get(entry.name, np.zeros((1, 2)))
-        elif entry.type == "Arrays":
-            header[entry.name] = []
-        else:
-            header[entry.name] = told.get(entry.name, PLAIN[str(entry.type)])
-    return encoding.pack(encoding.Record(kind.__name__, header, arrays))
-
-
-PLAIN: dict[str, Any] = {
-    "int": 5, "float": 0.5, "str": "height", "bool": False, "str | None": None,
-    "list[str]": [], "list[Any]": [], "list[int]": [],
-}  # fmt: skip
+def filled(verb: str, given: dict[str, Any]) -> bytes:
+    """A request with plain values in the fields that are not given."""
+    made: m.Message = example(m.VERBS[verb].request, **given)
+    return made.to_bytes()
 
 
 @pytest.mark.parametrize("verb", NAMES_A_COLUMN)
@@ -174,8 +152,9 @@ def test_a_request_for_a_column_not_offered_is_refused(verb: str) -> None:
 def test_every_request_that_names_columns_is_in_the_list_above() -> None:
     named = {
         verb
-        for verb, kind in VERBS.items()
-        if {"columns", "jobs", "schema"} & {entry.name for entry in dataclasses.fields(kind)}
+        for verb, kind in m.VERBS.items()
+        if {"columns", "jobs", "schema"}
+        & {entry.name for entry in dataclasses.fields(kind.request)}
     }
     assert named == set(NAMES_A_COLUMN)
 
@@ -201,7 +180,7 @@ def test_rare_categories_are_hidden_and_common_ones_stay() -> None:
 
 def test_a_label_that_is_used_is_not_told() -> None:
     members = guarded("vertical", Policy(min_rows=1))
-    with pytest.raises(FederationError, match=r"client 'a' refuses 'tell_label'.*label = 'used'"):
+    with pytest.raises(FederationError, match=r"client 'a' refuses 'send_label'.*label = 'used'"):
         fc.federate(id=ID, label=LABEL, engine=engine(members), agreement="product", min_rows=1)
     options = {"agreement": "latent", "n_clusters": 3, "n_classes": 3, "min_rows": 1}
     with pytest.raises(FederationError, match=r"refuses 'cluster'.*label_private=True"):
@@ -240,25 +219,25 @@ def test_a_sketch_of_fewer_rows_is_refused_and_one_of_enough_is_not() -> None:
 def test_a_class_of_few_rows_is_not_counted() -> None:
     rows = table()
     rows[LABEL] = np.where(np.arange(len(rows)) < 4, "rare", "common")
-    member = client("a", rows, Policy(min_rows=5, rare_categories="told"))
+    member = client("a", rows, Policy(min_rows=5, rare_categories="offered"))
     with pytest.raises(FederationError, match="rows of a class below the smallest group of 5"):
         fc.federate(label=LABEL, engine=engine({"a": member}))
 
 
 def test_clusters_and_models_of_few_rows_are_refused() -> None:
     member = ready(Policy(min_rows=5))
-    request = m.Cluster("K", ["height", "visits"], 100, False, False).to_bytes()
+    request = m.Cluster(CLUSTERS, ["height", "visits"], 100, False, False).to_bytes()
     assert "rows of a cluster below the smallest" in error_of(member.handle("cluster", request))
     for value, few in ((0, False), (1, True)):
         codes = np.zeros(160, dtype=np.int64)
         codes[:4] = 1
-        member._client._groups["K"] = codes  # type: ignore[attr-defined]
-        job = {"job": "P", "columns": ["height"], "group": "K", "value": value, "per_label": False}
-        reply = member.handle("fit", m.Fit([job], False).to_bytes())
+        member._client._groups[CLUSTERS] = codes  # type: ignore[attr-defined]
+        job = Job(JOB, ("height",), CLUSTERS, value)
+        reply = member.handle("fit", m.Fit((job,), False).to_bytes())
         if few:
             assert "rows behind a model below" in error_of(reply)
         else:
-            assert m.Fitted.from_bytes(reply).rows == {"P": 156.0}
+            assert [each.rows for each in m.Fitted.from_bytes(reply).models] == [156.0]
 
 
 def test_sums_by_cell_are_told_only_where_allowed() -> None:
@@ -266,7 +245,7 @@ def test_sums_by_cell_are_told_only_where_allowed() -> None:
     with pytest.raises(FederationError, match="rounds is false in its policy"):
         fc.federate(id=ID, engine=engine(members), agreement="joint")
     stays = ready(Policy(rounds=True, placement="remote"), "mixture")
-    asked = m.Round("J", ["height"], 0, True, [], "", {})
+    asked = m.Round(JOB, ["height"], 0, True, [], "", {})
     assert "they stay here" in error_of(stays.handle("round", asked.to_bytes()))
     hidden = ready(Policy(rounds="masked"), "mixture")
     assert "rounds is 'masked'" in error_of(hidden.handle("round", asked.to_bytes()))
@@ -292,7 +271,7 @@ def test_queries_not_answered_are_refused_and_the_others_are_answered() -> None:
     rows = table(n=6).drop(columns=ID)
     asked = {"id": ID, "label": LABEL, "agreement": "independent", "placement": "remote"}
     open_ = fc.federate(engine=engine(guarded("horizontal", OPEN)), **asked)
-    policy = Policy(queries=("log_prob", "posterior"), rare_categories="told")
+    policy = Policy(queries=("log_prob", "posterior"), rare_categories="offered")
     fed = fc.federate(engine=engine(guarded("horizontal", policy)), **asked)
     with pytest.raises(
         FederationError, match="the query 'sample'; answered are 'log_prob', 'posterior'"
@@ -318,7 +297,7 @@ def test_a_label_is_not_inferred_from_rows_looked_up_by_id() -> None:
     member = ready(Policy(rows_by_id=True))
     cells = np.zeros((1, 1)), np.zeros((1, 1), dtype=bool)
     digests = np.zeros((1, 12), dtype=np.uint8)
-    asked = [{"model": "S0", "what": "log_prob"}]
+    asked = (m.ModelQuestion(ModelName(JOB), "log_prob"),)
     shown = m.Query(asked, ["height"], *cells, digests=digests)
     hidden = m.Query(asked, ["height"], *cells, digests=digests, hidden=[LABEL])
     assert "by id with their label" in error_of(member.handle("query", shown.to_bytes()))
@@ -355,19 +334,18 @@ def test_no_message_however_odd_brings_the_guard_down() -> None:
     member = ready(Policy(columns=("height", "visits", "size", LABEL), rows_by_id=True))
     arrays = [np.zeros(0), np.full((2, 3), -1), np.array(7.5), np.zeros((1, 12), dtype=np.uint8)]
     answered = 0
-    for verb, kind in VERBS.items():
-        names = [entry.name for entry in dataclasses.fields(kind)]
+    for verb, declared in m.VERBS.items():
+        whole = encoding.unpack(filled(verb, {}))
         for at, odd in enumerate(ODD * 2):
-            told = {
-                entry.name: arrays[(at + place) % len(arrays)]
-                for place, entry in enumerate(dataclasses.fields(kind))
-                if entry.type == "Array"
+            header = dict(whole.header)
+            if header:
+                header[sorted(header)[at % len(header)]] = odd
+            other = {
+                name: arrays[(at + place) % len(arrays)] for place, name in enumerate(whole.arrays)
             }
-            plain = [name for name in names if name not in told]
-            if plain:
-                told[plain[at % len(plain)]] = odd
-            reply = encoding.unpack(member.handle(verb, filled(verb, told)))
-            assert reply.kind in ("Failed", ENTRIES[verb].reply.__name__)
+            payload = encoding.pack(encoding.Record(whole.kind, header, other))
+            reply = encoding.unpack(member.handle(verb, payload))
+            assert reply.kind in ("Failed", declared.reply.__name__)
             answered += reply.kind != "Failed"
     assert answered > 5
     assert m.Description.from_bytes(member.handle("describe", m.Describe(5).to_bytes())).n_rows
@@ -375,13 +353,10 @@ def test_no_message_however_odd_brings_the_guard_down() -> None:
 
 def test_a_reply_that_is_too_large_is_refused() -> None:
     member = ready(Policy(max_message_bytes=4000))
-    jobs = [
-        {"job": name, "columns": ["size"], "group": None, "value": 0, "per_label": False}
-        for name in "ABCDE"
-    ]
+    jobs = tuple(Job(JobId(JobKind.SUBSPACE, at), ("size",)) for at in range(5))
     assert "the reply has" in error_of(member.handle("fit", m.Fit(jobs, False).to_bytes()))
     kept = m.Fitted.from_bytes(member.handle("fit", m.Fit(jobs, True).to_bytes()))
-    assert kept.rows == dict.fromkeys("ABCDE", 160.0)
+    assert [each.rows for each in kept.models] == [160.0] * 5
 
 
 def test_everything_is_noted_and_the_federation_goes_on(
@@ -425,7 +400,7 @@ def test_an_error_tells_its_kind_and_keeps_its_text(caplog: pytest.LogCaptureFix
     assert "71.23" not in hushed
     assert hushed.startswith("DomainError: client 'a' failed at 'describe'")
     assert "71.23" in caplog.text
-    told = error_of(Guarded(Quoting(), Policy(errors="told")).handle("describe", asked))
+    told = error_of(Guarded(Quoting(), Policy(errors="sent")).handle("describe", asked))
     assert "71.23" in told
 
 
@@ -435,15 +410,15 @@ def test_an_error_tells_its_kind_and_keeps_its_text(caplog: pytest.LogCaptureFix
 def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(
-        'columns = ["height", "bought"]\nlabel = "told"\nqueries = ["log_prob"]\n'
+        'columns = ["height", "bought"]\nlabel = "sent"\nqueries = ["log_prob"]\n'
         'rows_by_id = true\nrounds = true\nplacement = "remote"\nmin_rows = 20\n'
         "max_message_bytes = 1_000_000\n"
-        'requests = ["describe", "agree", "fit", "query"]\nrare_categories = "told"\n'
-        'errors = "told"\n'
+        'requests = ["describe", "agree", "fit", "query"]\nrare_categories = "offered"\n'
+        'errors = "sent"\n'
     )
     assert Policy.from_toml(path) == Policy(
-        ("height", "bought"), "told", ("describe", "agree", "fit", "query"), ("log_prob",), True,
-        True, "remote", 20, 1_000_000, "told", "told",
+        ("height", "bought"), "sent", ("describe", "agree", "fit", "query"), ("log_prob",), True,
+        True, "remote", 20, 1_000_000, "offered", "sent",
     )  # fmt: skip
     path.write_text("")
     assert Policy.from_toml(path) == Policy()
@@ -455,7 +430,7 @@ def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
         ("min_row = 3", "no key 'min_row'; it has 'columns', 'label'"),
         ("min_rows = 0", "min_rows is a whole number from 1 on, found 0"),
         ("min_rows = true", "min_rows is a whole number from 1 on, found True"),
-        ('label = "maybe"', "label is one of 'told', 'used', 'no', found 'maybe'"),
+        ('label = "maybe"', "label is one of 'sent', 'used', 'no', found 'maybe'"),
         ('label = ["told"]', "label is one of"),
         ('columns = "height"', "columns is a list of strings, found 'height'"),
         ('columns = ["a", "a"]', "columns names something twice"),

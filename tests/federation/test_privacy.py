@@ -16,8 +16,9 @@ from contracts.federations import ID as CUSTOMER
 from contracts.federations import LABEL, local, split
 from fedcircuits import encoding
 from fedcircuits.errors import StorageError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.message import PACKED, model_array, model_bytes
+from fedcircuits.federation.wire.names import LATENT_CLASSES
 from fedcircuits.federation.wire.packing import pack_choice, pack_codes
 from leakage import Leak, named_choices, recover_label
 from recorder import Recorder
@@ -98,7 +99,7 @@ def test_an_unshared_label_does_not_reach_other_clients(
         pytest.skip("the label is at every client")
     _, engine = run(setting, rule, options)
     # Only `product` (which `auto` tries) has the owner tell codes, and only to the server.
-    told = {x.client for x in engine.messages if x.verb in ("tell_label", "take_label")}
+    told = {x.client for x in engine.messages if x.verb in ("send_label", "take_label")}
     assert told <= ({"a"} if rule == "auto" else set())
     for message in engine.messages:
         if message.to_client and message.client != "a":
@@ -171,11 +172,11 @@ def test_recovery_finds_a_label_of_some_rows() -> None:
     assert recover_label([scores.to_bytes()], codes, named).accuracy > 0.97
     choice = pack_choice(chosen)
     classes = pack_codes(1 - codes[chosen], 2)
-    assign = m.Assign("K/L", choice, classes, np.zeros((0, 2), np.float32))
+    assign = m.Assign(LATENT_CLASSES, None, choice, classes, np.zeros((0, 2), np.float32))
     assert recover_label([assign.to_bytes()], codes).accuracy == 1.0
     per_row = pack_codes(np.ones(int(chosen.sum()), dtype=np.int64), 3)
     ones = np.ones(int(chosen.sum()), np.float32)
-    share = m.Branch(1, [], choice, 2, per_row, classes, ones, False, False, False)
+    share = m.Branch(1, (), choice, 2, per_row, classes, ones, False, False, False)
     assert recover_label([share.to_bytes()], codes).accuracy == 1.0
 
 

@@ -13,7 +13,7 @@ from contracts.rule import LEARNER, RuleContract, columns_split, small_table
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import Latent
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.packing import unpack_codes
 from fedcircuits.federation.wire.randomised_response import (
     estimated_table,

@@ -14,7 +14,7 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, Breaking, local, split
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, QueryError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from recorder import Recorder
 
 SETTINGS = ("horizontal", "vertical", "hybrid")

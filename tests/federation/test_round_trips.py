@@ -12,7 +12,7 @@ import pytest
 import fedcircuits as fc
 from contracts.federations import local
 from fedcircuits.circuits import Composite
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from recorder import Recorder
 
 LABEL, ID = "bought", "customer"
@@ -216,7 +216,7 @@ def test_a_client_receives_the_rows_that_it_is_asked_about_and_no_others() -> No
         len(query.values)
         for message in transport.messages
         if message.to_client
-        and (query := m.Query.from_bytes(message.data)).asked()[0].what == "sample"
+        and (query := m.Query.from_bytes(message.data)).questions[0].what == "sample"
     ]
     assert sum(sizes) == 40  # a row is drawn at one client, and sent to that one
 

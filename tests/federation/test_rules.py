@@ -207,10 +207,9 @@ def test_rows_that_only_one_client_has_are_used_too() -> None:
     assert fed.fitted is not None
     rows = fed.fitted.rows
     for client in ("a", "b"):
-        jobs = {job.partition(".")[0] for holder, job, _ in rows if holder == client}
-        for job in jobs:  # the features; at the owner the label too
-            mine = [n for key, n in rows.items() if key[0] == client and key[1].startswith(job)]
-            assert sum(mine) == 1200
+        own = {key: n for key, n in rows.items() if key.client == client}
+        for space in {key.job.space for key in own}:  # the features; at the owner the label too
+            assert sum(n for key, n in own.items() if key.job.space == space) == 1200
 
 
 def test_hardly_a_row_aligned_falls_back_to_the_plain_product() -> None:

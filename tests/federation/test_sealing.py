@@ -10,11 +10,11 @@ from contracts.federations import ID, LABEL, local, split
 from fedcircuits.engines import LocalEngine
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy
-from fedcircuits.federation.policy.replay_guard import HEAD, Sealed, Unsealed, seal
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.policy.replay_guard import Sealed, Unsealed, opened, seal
+from fedcircuits.federation.wire import requests as m
 from recorder import Recorder
 
-POLICY = Policy(label="told", min_rows=1, errors="told")
+POLICY = Policy(label="sent", min_rows=1, errors="sent")
 
 
 class Counting:
@@ -35,9 +35,8 @@ def error_of(reply: bytes) -> str:
     return m.Failed.from_bytes(reply).error
 
 
-def greet(member: Unsealed) -> tuple[bytes, int]:
-    _, nonce, number = HEAD.unpack(member.handle("hello", b""))
-    return nonce, number
+def greet(member: Unsealed) -> tuple[str, int]:
+    return opened(member.handle("hello", b""))[:2]
 
 
 REQUEST = m.Describe(5).to_bytes()

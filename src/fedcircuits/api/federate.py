@@ -21,10 +21,11 @@ from fedcircuits.federation.agreement import Rule, make_rule
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
-from fedcircuits.federation.server.fitted_parts import FittedParts, Job, LostClientError, fit
+from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientError, TakeModels, fit
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire.ledger import Ledger
+from fedcircuits.federation.wire.names import NONE, Job, JobKind
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Data, Kind, Schema
 
@@ -208,15 +209,13 @@ class FederationRun:
                 "be matched by an id: pass id="
             )
 
-    def _take(self, server: Server) -> dict[str, Any]:
+    def _take(self, server: Server) -> TakeModels:
         """How models are taken: as bytes, or as references to where they stay."""
-        return {
-            "keep": self.settings.placement == "remote",
-            "decode": from_bytes,
-            "remote": lambda client, key, schema, size: RemoteDensity(
-                server, client, key, schema, size
-            ),
-        }
+        return TakeModels(
+            self.settings.placement == "remote",
+            from_bytes,
+            lambda client, name, schema, size: RemoteDensity(server, client, name, schema, size),
+        )
 
     def _train_rule(self, server: Server) -> tuple[Rule, FittedParts]:
         take, agreement = self._take(server), self.settings.agreement
@@ -283,16 +282,17 @@ class FederationRun:
     def _fit_like(self, others: FittedParts, name: str, server: Server) -> FittedParts:
         """Have the newcomer fit what the others have fitted: every job is on all columns."""
         jobs = {
-            job: Job(name, job, server.schema.names, per_label=code >= 0, mixed=code >= 0)
-            for _, job, code in others.models
+            key.job: Job(key.job, server.schema.names, per_label=by_class, mixed=by_class)
+            for key in others.models
+            for by_class in [key.cls != NONE]
         }
-        if any(not job.startswith("S") for job in jobs):
+        if any(job.kind is not JobKind.SUBSPACE for job in jobs):
             raise FederationError("a client that was trained alone is clustered: train again")
         tables = {}
         if "label" in others.tables:
             tables["label"] = np.asarray(server.label_counts[name])
         found = FittedParts(server.schema, server.label, tables=tables)
-        return fit(server, list(jobs.values()), self._take(server), found)
+        return fit(server, [(name, job) for job in jobs.values()], self._take(server), found)
 
     def retrain(self, clients: list[str]) -> FederatedCircuit:
         """Train again with some of the clients, schema and grids agreed anew."""

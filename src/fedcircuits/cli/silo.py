@@ -103,7 +103,7 @@ def keeper(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -
         try:
             return made()
         except Exception as error:
-            if policy.errors == "told":
+            if policy.errors == "sent":
                 raise
             log.exception("the client of this silo cannot be made")  # the text may quote a cell
             kind = type(error).__name__

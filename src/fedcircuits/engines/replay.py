@@ -1,4 +1,4 @@
-"""Clients that end and come back: what they were told is told again, what they answered is kept.
+"""Clients that end and come back: requests are repeated to them, and their replies are kept.
 
 The server's side (`Replay`) writes down, for every client, the requests that changed it. Every
 request names the state that the client should be in. The client's side (`Keeper`) knows the state
@@ -15,43 +15,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
-import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedcircuits import encoding
 from fedcircuits.errors import ClientError, StorageError
-from fedcircuits.federation.client.client import VERBS
-from fedcircuits.federation.wire import messages as m
-
-# Requests that make models, which only the later ones look at.
-FITS, LOOKS_AT_MODELS = ("fit", "fit_classifier", "round", "branch"), (
-    "ask", "query", "round", "branch",
-)  # fmt: skip
-READS = (
-    "describe",
-    "digests",
-    "tell_label",
-    "start",
-    "table_of",
-    "ask",
-    "judge",
-    "calibrate",
-    "query",
-)
-LOGGED = tuple(verb for verb in VERBS if verb not in READS)
-# Replies on disk: what a client's state decides, and not its data file as it is now.
-KEPT = tuple(verb for verb in VERBS if verb not in ("describe", "digests", "tell_label", "query"))
-_HEAD = struct.Struct("<4sQ")
-_MARK = b"FCP1"
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.envelope import unwrap, wrap
+from fedcircuits.federation.wire.names import Job
+from fedcircuits.federation.wire.verbs import Verb
 
 LOG = logging.getLogger(__name__)
 Request = tuple[str, bytes]  # verb and payload
+UNKNOWN = Verb("", m.Message, m.Message, "query", (), keeps_reply=False)
 Send = Callable[[Mapping[str, bytes], float | None], Mapping[str, bytes | Exception]]
 
 
@@ -63,35 +43,24 @@ class Handler(Protocol):
         ...
 
 
+def _verb(name: str) -> Verb[Any, Any]:
+    """The declaration of a request; one that nobody declared changes nothing and is not kept."""
+    return m.VERBS.get(name, UNKNOWN)
+
+
+def _changes(name: str) -> bool:
+    return _verb(name).changes_state
+
+
+def _needs_models(name: str) -> bool:
+    """Whether a request can only be repeated by a client that has its models."""
+    return _verb(name).makes_models or _verb(name).reads_models
+
+
 def after(state: str, request: Request) -> str:
     """The state that follows a request that changed a client."""
     verb, payload = request
     return hashlib.sha256(b"\x1f".join([state.encode(), verb.encode(), payload])).hexdigest()
-
-
-# --- parcels --------------------------------------------------------------------------------------
-
-
-def wrap(header: dict[str, object], *bodies: bytes) -> bytes:
-    """A header of JSON values and some bytes as one parcel."""
-    text = json.dumps({**header, "sizes": [len(b) for b in bodies]}).encode()
-    return _HEAD.pack(_MARK, len(text)) + text + b"".join(bodies)
-
-
-def unwrap(data: bytes) -> tuple[dict[str, object], list[bytes]]:
-    """Header and bodies of a parcel, or a `StorageError`."""
-    try:
-        mark, length = _HEAD.unpack_from(data)
-        header = json.loads(data[_HEAD.size : _HEAD.size + length])
-        at, bodies = _HEAD.size + length, []
-        for size in header["sizes"]:
-            bodies.append(bytes(data[at : at + size]))
-            at += size
-    except (struct.error, ValueError, KeyError, TypeError):
-        raise StorageError("not a parcel of an engine, or a damaged one") from None
-    if mark != _MARK or at != len(data):
-        raise StorageError("not a parcel of an engine, or one that is cut short")
-    return header, bodies
 
 
 # --- at the client --------------------------------------------------------------------------------
@@ -110,7 +79,7 @@ class Keeper:
         self._identity = identity
         self._client = make()
         self._state = _root(identity)
-        self._unfitted: list[Request] = []  # what a client must be told to have all its models
+        self._unfitted: list[Request] = []  # requests that give a client all its models
 
     def answer(self, parcel: bytes) -> bytes:
         """Answer one parcel with another; whatever goes wrong is an answer too."""
@@ -126,7 +95,7 @@ class Keeper:
             reply = self._handle(request)
         except Exception as error:  # whatever a learner raises belongs to the caller
             return wrap({"error": f"{type(error).__name__}: {error}"})
-        changed = request[0] in LOGGED and not failed(reply)
+        changed = _changes(request[0]) and not failed(reply)
         if changed:
             self._state = after(self._state, request)
             if self._unfitted:
@@ -135,22 +104,22 @@ class Keeper:
 
     def _handle(self, request: Request) -> bytes:
         verb, payload = request
-        if verb in LOOKS_AT_MODELS and self._unfitted:
-            self._client = self._make()  # fits depend on what was told before them, in order
+        if _verb(verb).reads_models and self._unfitted:
+            self._client = self._make()  # fits depend on the requests before them, in order
             for each in _needed(self._unfitted):
-                self._tell(each)
+                self._repeat(each)
             self._unfitted = []
         return self._client.handle(verb, payload)
 
     def _begin_again(self, history: list[Request]) -> None:
         self._client, self._state = self._make(), _root(self._identity)
         for request in history:
-            if request[0] not in FITS:
-                self._tell(request)
+            if not _needs_models(request[0]):
+                self._repeat(request)
             self._state = after(self._state, request)
-        self._unfitted = history if any(verb in FITS for verb, _ in history) else []
+        self._unfitted = history if any(_needs_models(verb) for verb, _ in history) else []
 
-    def _tell(self, request: Request) -> None:
+    def _repeat(self, request: Request) -> None:
         reply = self._client.handle(*request)
         if failed(reply):
             raise StorageError(
@@ -173,10 +142,10 @@ def _list(header: dict[str, object], name: str) -> list[object]:
 def _needed(history: list[Request]) -> list[Request]:
     """History without fits whose every model a later fit makes again."""
     kept: list[Request] = []
-    later: set[str] = set()
+    later: set[Job] = set()
     for verb, payload in reversed(history):
-        if verb == "fit":
-            jobs = {json.dumps(job, sort_keys=True) for job in m.Fit.from_bytes(payload).jobs}
+        if verb == m.FIT.name:
+            jobs = set(m.Fit.from_bytes(payload).jobs)
             if jobs <= later:
                 continue
             later |= jobs
@@ -228,22 +197,22 @@ class _Known:
 
     identity: str
     state: str
-    told: list[Request]
+    requests: list[Request]
 
     def note(self, request: Request) -> None:
-        self.told.append(request)
+        self.requests.append(request)
         self.state = after(self.state, request)
 
 
 class Replay:
-    """Sends requests through an engine and remembers what clients were told.
+    """Sends requests through an engine and remembers those that changed clients.
 
     Args:
         answers: where replies are kept, None to keep none.
 
     Attributes:
         asked: requests that went to a client, by verb: one that was answered from `answers` or
-            told again to a new process does not count.
+            repeated to a new process does not count.
         brought_back: how often a client was brought back to its state, by name.
     """
 
@@ -295,7 +264,7 @@ class Replay:
 
     def _parcel(self, name: str, request: Request, complete: bool) -> bytes:
         known = self._known.get(name)
-        history = known.told if known is not None and complete else []
+        history = known.requests if known is not None and complete else []
         verbs = [verb for verb, _ in (*history, request)]
         state = "" if known is None else known.state
         bodies = [payload for _, payload in (*history, request)]
@@ -331,7 +300,7 @@ class Replay:
         request = self._under_way.get(name)
         if request is None or isinstance(reply, Exception) or name not in self._known:
             return
-        with contextlib.suppress(StorageError):  # told when the call is over
+        with contextlib.suppress(StorageError):  # reported when the call is over
             header, bodies = unwrap(reply)
             if "changed" in header and len(bodies) == 1:
                 self._keep(name, request, bodies[0])
@@ -343,7 +312,7 @@ class Replay:
         the slow ones, which may take all the time there is.
         """
         request = self._under_way.get(name)
-        with contextlib.suppress(StorageError):  # told when the call is over
+        with contextlib.suppress(StorageError):  # reported when the call is over
             header, _ = unwrap(reply)
             if request is None or not header.get("behind"):
                 return None
@@ -352,7 +321,7 @@ class Replay:
         return None
 
     def _keep(self, name: str, request: Request, answer: bytes) -> None:
-        if self._answers is not None and request[0] in KEPT and not failed(answer):
+        if self._answers is not None and _verb(request[0]).keeps_reply and not failed(answer):
             self._answers.put(_key(name, self._known[name].state, request), answer)
 
     def _found_behind(self, name: str, identity: str) -> ClientError | None:
@@ -369,27 +338,20 @@ class Replay:
 
     def _kept(self, name: str, request: Request) -> bytes | None:
         known = self._known.get(name)
-        if known is None or self._answers is None or request[0] not in KEPT:
+        if known is None or self._answers is None or not _verb(request[0]).keeps_reply:
             return None
         reply = self._answers.get(_key(name, known.state, request))
-        if reply is not None and request[0] in LOGGED:
+        if reply is not None and _changes(request[0]):
             known.note(request)
         return reply
 
 
 def _key(name: str, state: str, request: Request) -> str:
-    return after(hashlib.sha256(f"{_WIRE}\x1f{name}\x1f{state}".encode()).hexdigest(), request)
+    return after(hashlib.sha256(f"{_wire()}\x1f{name}\x1f{state}".encode()).hexdigest(), request)
 
 
 def _wire() -> str:
     """A name for what messages look like: replies kept by a version that differs are not read."""
-    known = [kind for kind in vars(m).values() if isinstance(kind, type)]
-    shapes = [
-        (kind.__name__, [(field.name, str(field.type)) for field in fields(kind)])
-        for kind in known
-        if issubclass(kind, m.Message)
-    ]
+    kinds = {kind for verb in m.VERBS.values() for kind in (verb.request, verb.reply)}
+    shapes = [(k.__name__, [(field.name, str(field.type)) for field in fields(k)]) for k in kinds]
     return repr((encoding.VERSION, sorted(shapes)))
-
-
-_WIRE = _wire()

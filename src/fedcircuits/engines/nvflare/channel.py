@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcircuits.engines.frames import Unframer, frame
-from fedcircuits.engines.replay import unwrap, wrap
 from fedcircuits.errors import ClientError, FederationError
+from fedcircuits.federation.wire.envelope import unwrap, wrap
 
 OK, ERROR, SEND = "ok", "error", "send"
 CHUNK = 2**20

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,15 +27,26 @@ from fedcircuits.federation.agreement._shared.anchor_tree import (
 )
 from fedcircuits.federation.client.clustering import clusters_per_stratum
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts, Job, fit, indicator_leaf
+from fedcircuits.federation.server.fitted_parts import (
+    FittedParts,
+    TakeModels,
+    fit,
+    indicator_leaf,
+)
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import (
+    PRIVATE_CLUSTERS,
+    Grouping,
+    GroupingKind,
+    Job,
+    JobId,
+    JobKind,
+)
 from fedcircuits.federation.wire.packing import pack_choice
 from fedcircuits.federation.wire.seeds import named_rng
 
-PHASE = "agreement"
 MIN_ROWS = 5
-Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ class Space:
 
     names: tuple[str, ...]
     holders: tuple[str, ...]
-    group: str
+    group: Grouping
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,7 @@ class Anchors:
         """Whether some columns are shared beside others."""
         return server.setting == "hybrid" and any(s.is_shared for s in server.subspaces)
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
+    def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Anchors, private clusters, tables, then fit."""
         if not self.applies(server):
             raise FederationError(
@@ -96,7 +106,7 @@ class Anchors:
         spaces = _shared_spaces(server)
         within = server.label_is_shared
         tables: dict[str, FloatArray] = {"spaces": np.array([float(len(spaces))])}
-        jobs: list[Job] = []
+        jobs: list[tuple[str, Job]] = []
         for i, space in enumerate(spaces):
             centres = self._centres(server, space, within)
             last = self._round(server, space, centres, within)
@@ -104,7 +114,7 @@ class Anchors:
             for client in space.holders:
                 tables[f"once {i} {client}"] = last[client].once
                 jobs += [
-                    Job(client, f"A{i}.{s}", space.names, space.group, int(s))
+                    (client, Job(_anchor(i, int(s)), space.names, space.group, int(s)))
                     for s in np.flatnonzero(last[client].rows)
                 ]
         tables |= _pair_tables(server, spaces, tables)
@@ -114,7 +124,7 @@ class Anchors:
 
     def _private(
         self, server: Server, spaces: list[Space], within: bool, tables: dict[str, FloatArray]
-    ) -> list[Job]:
+    ) -> list[tuple[str, Job]]:
         """Clusters of private columns, and the anchor each client's hang below."""
         shared = {name for space in spaces for name in space.names}
         private = {
@@ -122,14 +132,18 @@ class Anchors:
             for c in server.clients
         }
         owners = [c for c in server.clients if [n for n in private[c] if n != server.label]]
-        request = {c: m.Cluster("P", private[c], self.n_clusters, True, False) for c in owners}
-        clustered = server.call(PHASE, "cluster", request, m.Clustered) if request else {}
+        request = {
+            c: m.Cluster(PRIVATE_CLUSTERS, private[c], self.n_clusters, True, False) for c in owners
+        }
+        clustered = server.call(m.CLUSTER, request) if request else {}
         jobs = []
         for client in owners:
             size = clustered[client].rows.size
             tables[f"rows {client}"] = clustered[client].rows.astype(float)
             found = {
-                i: _meet(server, client, "P", space.group, tables[f"strata {i}"].size, size)
+                i: _meet(
+                    server, client, PRIVATE_CLUSTERS, space.group, tables[f"strata {i}"].size, size
+                )
                 for i, space in enumerate(spaces)
                 if client in space.holders
             }
@@ -137,17 +151,19 @@ class Anchors:
                 best = max(found, key=lambda i: (table_information(found[i]), -i))
                 tables[f"hangs {client}"] = np.array([float(best)])
                 tables[f"meets {client}"] = found[best]
-            jobs += [Job(client, f"P{k}", tuple(private[client]), "P", k) for k in range(size)]
+            for k in range(size):
+                job = JobId(JobKind.CLUSTER, part=k)
+                jobs.append((client, Job(job, tuple(private[client]), PRIVATE_CLUSTERS, k)))
         return jobs
 
     def _centres(self, server: Server, space: Space, within: bool) -> FloatArray:
         """(K, 1 + F) agreed centres: start from the holders' own, then federated k-means."""
         ask = m.AskStart(list(space.names), self.n_anchors, within, MIN_ROWS)
-        told = server.call(PHASE, "start", dict.fromkeys(space.holders, ask), m.Start)
-        points = np.concatenate([t.centres for t in told.values()])
-        rows = np.concatenate([t.rows for t in told.values()])
         from sklearn.cluster import KMeans  # slow to import
 
+        starts = server.call(m.START, dict.fromkeys(space.holders, ask))
+        points = np.concatenate([start.centres for start in starts.values()])
+        rows = np.concatenate([start.rows for start in starts.values()])
         rng = named_rng(server.seed, "anchors", space.group)
         strata = points[:, 0].astype(np.int64)
         per = clusters_per_stratum(np.bincount(strata, rows).astype(float), self.n_anchors)
@@ -182,7 +198,7 @@ class Anchors:
                 space.group, list(space.names), centres, within, pack_choice(np.isin(mine, seen))
             )
             seen = np.union1d(seen, mine)
-        return server.call(PHASE, "centres", requests, m.CentreSums)
+        return server.call(m.CENTRES, requests)
 
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """Anchors above shared sums, private mixtures and the anchors below them."""
@@ -202,7 +218,7 @@ class _Gluing:
         self._pairs = {p: self._tables[t] for p, t in pairs.items() if t in self._tables}
         self._tree = anchor_tree(n, self._pairs)
         self._keys = sorted(fitted.models)
-        self._clients = sorted({client for client, _, _ in self._keys})
+        self._clients = sorted({key.client for key in self._keys})
 
     def glue(self) -> tuple[CircuitBuilder, int]:
         """The builder and its root."""
@@ -212,7 +228,7 @@ class _Gluing:
             codes = sorted(set(self._strata[0].tolist()))
             leaves = {y: indicator_leaf(found.schema, label, y) for y in codes}
             builder.register([(leaf, "server") for leaf in leaves.values()])
-        builder.register([(found.models[k], k[0]) for k in self._keys])
+        builder.register([(found.models[k], k.client) for k in self._keys])
         nodes: dict[int, dict[int, int]] = {}  # by subspace: anchor to node
         for i in reversed(self._tree.order):
             nodes[i] = {}
@@ -234,7 +250,7 @@ class _Gluing:
     def _factors(self, i: int, s: int, nodes: dict[int, dict[int, int]]) -> list[int] | None:
         """What is multiplied at an anchor; None where nobody fitted its shared columns."""
         builder, found = self._builder, self._found
-        held = [k for k in self._keys if k[1] == f"A{i}.{s}"]
+        held = [k for k in self._keys if k.job == _anchor(i, s)]
         if not held:
             return None
         parts = [builder.part(found.models[k]) for k in held]
@@ -257,14 +273,14 @@ class _Gluing:
 
     def _private(self, client: str, s: int | None) -> int:
         """A client's private columns given an anchor, or by themselves."""
-        own = [k for k in self._keys if k[0] == client and k[1].startswith("P")]
+        own = [k for k in self._keys if k.client == client and k.job.kind is JobKind.CLUSTER]
         shares = self._tables[f"rows {client}"]
         if s is not None:
             meets = self._tables[f"meets {client}"]
             anywhere = np.zeros(len(meets), dtype=np.int64)
             shares = conditional(meets, anywhere, np.zeros(meets.shape[1], dtype=np.int64))[s]
         parts = [self._builder.part(self._found.models[k]) for k in own]
-        return self._builder.mixture(parts, [float(shares[int(k[1][1:])]) for k in own])
+        return self._builder.mixture(parts, [float(shares[k.job.part]) for k in own])
 
     def _rows(self, i: int, s: int) -> float:
         """Rows at an anchor, each counted once."""
@@ -280,7 +296,7 @@ def _shared_spaces(server: Server) -> list[Space]:
         Space(
             tuple(server.features[j] for j in s.features),
             tuple(server.clients[c] for c in s.holders),
-            f"A{i}",
+            Grouping(GroupingKind.ANCHORS, i),
         )
         for i, s in enumerate(found)
     ]
@@ -302,8 +318,17 @@ def _pair_tables(
 
 
 def _meet(
-    server: Server, client: str, job: str, anchor: str, n_anchors: int, n_clusters: int
+    server: Server,
+    client: str,
+    group: Grouping,
+    anchors: Grouping,
+    n_anchors: int,
+    n_clusters: int,
 ) -> FloatArray:
     """(anchors, clusters) how often they meet at a client."""
-    ask = m.AskTable(job, anchor, n_anchors, n_clusters)
-    return server.call(PHASE, "table_of", {client: ask}, m.JointTable)[client].counts
+    ask = m.AskTable(group, anchors, n_anchors, n_clusters)
+    return server.call(m.TABLE_OF, {client: ask})[client].counts
+
+
+def _anchor(space: int, number: int) -> JobId:
+    return JobId(JobKind.ANCHOR, space, number)

@@ -26,6 +26,7 @@ from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.agreement.product import ProductOfClasses, calibrated
+from fedcircuits.federation.server.fitted_parts import TakeModels
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire.seeds import named_rng
 
@@ -37,7 +38,7 @@ MARGIN = 0.005
 
 
 def choose(
-    server: Server, take: Mapping[str, Any], options: Mapping[str, Any] | None = None
+    server: Server, take: TakeModels, options: Mapping[str, Any] | None = None
 ) -> tuple[Rule, dict[str, float]]:
     """The rule for a run, and the validation score of every candidate (empty where none was run).
 
@@ -57,7 +58,7 @@ def choose(
     scores: dict[str, float] = {}
     with only_rows(server, train, train.size / common.size):
         for rule in rules:
-            scores[rule.name] = _score(server, rule, {**take, "keep": True}, judged)
+            scores[rule.name] = _score(server, rule, replace(take, keep=True), judged)
     best = min(rules, key=lambda rule: scores[rule.name])
     if scores[best.name] > scores[rules[0].name] - MARGIN:
         best = rules[0]
@@ -97,7 +98,7 @@ def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:
     return answer
 
 
-def _score(server: Server, rule: Rule, take: Mapping[str, Any], rows: Any) -> float:
+def _score(server: Server, rule: Rule, take: TakeModels, rows: Any) -> float:
     """Log-loss of the label, or -log p(x), of validation rows."""
     if isinstance(rule, ProductOfClasses):
         plain = replace(rule, calibration_rows=0)

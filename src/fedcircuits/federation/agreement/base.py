@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts
+from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
 from fedcircuits.federation.server.server import Server
 
 
@@ -23,7 +22,7 @@ class Rule(Protocol):
         """What leaves a client under this rule, in words; schema and models apart."""
         ...
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
+    def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Send the messages of this rule."""
         ...
 

@@ -16,6 +16,7 @@ from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.joint import Joint
 from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.agreement.product import ProductOfClasses
+from fedcircuits.federation.server.fitted_parts import TakeModels
 from fedcircuits.federation.server.server import Server
 
 RULES: dict[str, type[Any]] = {
@@ -38,7 +39,7 @@ def options_of(name: str) -> list[str]:
 
 
 def make_rule(
-    name: str, server: Server, take: Mapping[str, Any], options: Mapping[str, Any]
+    name: str, server: Server, take: TakeModels, options: Mapping[str, Any]
 ) -> tuple[Rule, dict[str, float]]:
     """The rule, and what its rivals scored on validation rows (empty unless `auto` ran a trial).
 

@@ -8,11 +8,9 @@ bytes a row and is kept for the comparison of the paper's Table 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product as combinations
 from math import prod
-from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -20,15 +18,15 @@ from scipy.special import logsumexp
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.aligned import (
-    PHASE,
     cluster_everywhere,
     common_rows,
 )
-from fedcircuits.federation.agreement._shared.class_models import Key, cell_of, fit_clusters
+from fedcircuits.federation.agreement._shared.class_models import cell_of, fit_clusters
 from fedcircuits.federation.agreement._shared.validation import ask_by_number
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts
+from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire.names import ModelKey
 
 MOST_COMBINATIONS = 1024
 ROWS_PER_STEP = 4096
@@ -58,7 +56,7 @@ class Em:
         """What leaves a client."""
         return ("log-likelihood of each aligned row under each cluster model", "rows per cluster")
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
+    def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Cluster, fit, gather log-likelihoods, EM on q."""
         if server.setting != "vertical":
             raise FederationError(f"the rule 'em' is for columns split, found {server.setting}")
@@ -66,16 +64,16 @@ class Em:
         if not common.size:
             raise FederationError("the rule 'em' needs rows that every client holds; use 'product'")
         clustered = cluster_everywhere(
-            server, self.n_clusters, not self.label_private, tell_rows=False
+            server, self.n_clusters, not self.label_private, send_rows=False
         )
         sizes = {c: clustered[c].rows.size for c in server.clients}
         found = fit_clusters(server, take, sizes, {}, label_private=self.label_private)
         log_probs = []
         for client in server.clients:
             table = np.zeros((common.size, sizes[client]))
-            mine = sorted(k for k in found.models if k[0] == client)
+            mine = sorted(k for k in found.models if k.client == client)
             for key in mine:  # the features, and the label where it is a factor of its own
-                table[:, cell_of(key)[0]] += ask_by_number(server, key, common, "log_prob", PHASE)
+                table[:, cell_of(key)[0]] += ask_by_number(server, key, common, "log_prob")
             fitted = {cell_of(key)[0] for key in mine}
             table[:, [k for k in range(sizes[client]) if k not in fitted]] = -np.inf
             log_probs.append(table)
@@ -126,12 +124,12 @@ def fit_joint_weights(
 def glue_combinations(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     """sum_k q(k_1..k_C) prod_S sum_{c in holders(S)} w(c | k_c, S) p_c(x_S | k_c)."""
     builder, models = CircuitBuilder(), fitted.models
-    builder.register([(models[k], k[0]) for k in sorted(models)])
-    column = {c: int(fitted.tables[f"column {c}"][0]) for c, _, _ in models}
-    holders: dict[int, dict[str, dict[int, Key]]] = {}  # by subspace, client and cluster
+    builder.register([(models[k], k.client) for k in sorted(models)])
+    column = {c: int(fitted.tables[f"column {c}"][0]) for c in {k.client for k in models}}
+    holders: dict[int, dict[str, dict[int, ModelKey]]] = {}  # by subspace, client and cluster
     for key in sorted(models):
         cluster, space = cell_of(key)
-        holders.setdefault(space, {}).setdefault(key[0], {})[cluster] = key
+        holders.setdefault(space, {}).setdefault(key.client, {})[cluster] = key
     products, rows = [], []
     for combination, count in zip(fitted.tables["tuples"], fitted.tables["counts"], strict=True):
         factors = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,9 +18,12 @@ from fedcircuits.federation.plan.plan import Glueing, plan
 from fedcircuits.federation.plan.subspaces import Subspace
 from fedcircuits.federation.plan.weights import rho
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts, Job, fit
+from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, fit
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import CLUSTERS, Job, JobId, JobKind
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Independent:
         """What leaves a client."""
         return ("rows per cluster",)
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
+    def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Cluster private subspaces, then fit everything in one message.
 
         The label is a feature like any other here.
@@ -63,41 +66,41 @@ class Independent:
 
         requests = {
             server.clients[s.holders[0]]: m.Cluster(
-                "K", list(columns(s)), self.n_clusters, False, False
+                CLUSTERS, list(columns(s)), self.n_clusters, False, False
             )
             for s in made.private
         }
-        clustered = server.call("agreement", "cluster", requests, m.Clustered) if requests else {}
+        clustered = server.call(m.CLUSTER, requests) if requests else {}
         jobs = [
-            Job(server.clients[c], f"S{i}", columns(s))
+            (server.clients[c], Job(JobId(JobKind.SUBSPACE, i), columns(s)))
             for i, s in enumerate(made.shared)
             for c in s.holders
         ]
         for i, s in enumerate(made.private):
             client = server.clients[s.holders[0]]
             for k in range(clustered[client].rows.size):
-                jobs.append(Job(client, f"P{i}.{k}", columns(s), "K", k))
+                job = JobId(JobKind.CLUSTER, i, k)
+                jobs.append((client, Job(job, columns(s), CLUSTERS, k)))
         return fit(server, jobs, take, FittedParts(server.schema, server.label))
 
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """Products over shared sums and chosen clusters below a mixture, weights by rho."""
         builder = CircuitBuilder()
         keys = sorted(fitted.models)
-        builder.register([(fitted.models[k], k[0]) for k in keys])
-        shared: dict[str, list[tuple[int, float]]] = {}
-        private: dict[str, dict[int, tuple[int, float]]] = {}
+        builder.register([(fitted.models[k], k.client) for k in keys])
+        shared: dict[int, list[tuple[int, float]]] = {}
+        private: dict[int, dict[int, tuple[int, float]]] = {}
         for key in keys:
             part, rows = builder.part(fitted.models[key]), fitted.rows[key]
-            if key[1].startswith("S"):
-                shared.setdefault(key[1], []).append((part, rows))
+            if key.job.kind is JobKind.SUBSPACE:
+                shared.setdefault(key.job.space, []).append((part, rows))
             else:
-                space, _, cluster = key[1].partition(".")
-                private.setdefault(space, {})[int(cluster)] = (part, rows)
+                private.setdefault(key.job.space, {})[key.job.part] = (part, rows)
         sums = [
             (builder.mixture([p for p, _ in held], [n for _, n in held]), rho([n for _, n in held]))
-            for _, held in sorted(shared.items())
+            for held in _in_text_order(shared)
         ]
-        spaces = [private[name] for name in sorted(private)]
+        spaces = _in_text_order(private)
         if not spaces:
             return builder, builder.product([s for s, _ in sums])
         if self.glueing == "naive":
@@ -123,3 +126,8 @@ class Independent:
             for chosen in made.products
             if all(k < size for k, size in zip(chosen, sizes, strict=True))
         ]
+
+
+def _in_text_order(by_space: Mapping[int, T]) -> list[T]:
+    """Values by the text of their key, the order of all parts of a circuit."""
+    return [by_space[space] for space in sorted(by_space, key=str)]

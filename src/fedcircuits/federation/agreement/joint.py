@@ -6,17 +6,16 @@ latent tree whose branches stay at the clients (`joint_columns.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.joint_columns import CLASSES, glue_branches, train_branches
 from fedcircuits.federation.agreement.joint_rows import SHARED, glue_shared, train_in_rounds
 from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts, Job, fit
+from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, fit
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire.names import Job
 
 
 @dataclass(frozen=True)
@@ -61,17 +60,19 @@ class Joint:
             + (", masked: the server learns the sums over all clients alone" * self.masked),
         )
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
+    def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Rounds of sums, or of shares and evidence."""
         if len(server.clients) == 1 and server.dropped:  # nobody is left to train with
-            alone = Job(server.clients[0], SHARED, server.schema.names)
-            return fit(server, [alone], take, FittedParts(server.schema, server.label))
+            alone = Job(SHARED, server.schema.names)
+            return fit(
+                server, [(server.clients[0], alone)], take, FittedParts(server.schema, server.label)
+            )
         if server.setting == "horizontal":
             return train_in_rounds(server, take, masked=self.masked)
         if self.masked:
             raise FederationError(
                 f"masked is for sums over rows; this federation is {server.setting}, where 'joint' "
-                "tells the likelihood of single aligned rows: leave it out"
+                "sends the likelihood of single aligned rows: leave it out"
             )
         return train_branches(
             server,

@@ -24,7 +24,6 @@ from fedcircuits.circuits.root_states import root_edges, state_circuit, state_no
 from fedcircuits.density import Density
 from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.agreement._shared.aligned import (
-    PHASE,
     aligned_indices,
     assign_classes,
     choice_of,
@@ -34,19 +33,27 @@ from fedcircuits.federation.agreement._shared.aligned import (
     strata_of_rows,
 )
 from fedcircuits.federation.agreement._shared.latent_classes import fit_tuples
-from fedcircuits.federation.agreement._shared.validation import key_of_model
-from fedcircuits.federation.client.branches import component_key
 from fedcircuits.federation.plan.weights import log_shares
 from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts, drop_or_raise, read_reports
+from fedcircuits.federation.server.fitted_parts import (
+    FittedParts,
+    TakeModels,
+    drop_or_raise,
+    read_reports,
+)
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import (
+    LATENT_CLASSES,
+    NONE,
+    JobId,
+    JobKind,
+    ModelKey,
+)
 from fedcircuits.federation.wire.packing import pack_codes
 from fedcircuits.federation.wire.seeds import named_rng
 
-Key = tuple[str, str, int]
-TRAINING = "training"
 CLASSES = "classes"  # the table of rows of each class
 LEAST_SHARE = 0.002  # less of a row than this is not worth a message
 MOST_CLASSES = 64
@@ -68,20 +75,19 @@ class Plan:
     Attributes:
         numbers: (n,) rows that every client holds.
         held: (n,) which of them no step but the last is fitted on.
-        jobs: id and columns of the branches of each client; a holder's branch of a subspace has
-            the subspace's id.
-        tell_label: whether evidence may depend on the label.
+        jobs: the branches of each client; all holders' branches of a subspace have one id.
+        label_in_evidence: whether evidence may depend on the label.
     """
 
     numbers: IntArray
     held: np.ndarray[Any, np.dtype[np.bool_]]
-    jobs: dict[str, list[dict[str, Any]]]
-    tell_label: bool
+    jobs: dict[str, tuple[m.BranchJob, ...]]
+    label_in_evidence: bool
 
 
 def train_branches(
     server: Server,
-    take: Mapping[str, Any],
+    take: TakeModels,
     *,
     n_rounds: int,
     n_classes: int | None,
@@ -107,18 +113,18 @@ def train_branches(
 
 
 def _rounds(
-    server: Server, take: Mapping[str, Any], share: FloatArray, n_rounds: int, tell_label: bool
+    server: Server, take: TakeModels, share: FloatArray, n_rounds: int, with_label: bool
 ) -> FittedParts | None:
     """Rounds from shares (n, R) on, and the models; None where a client was lost on the way."""
-    plan = _plan(server, tell_label)
+    plan = _plan(server, with_label)
     score, seconds = -np.inf, dict.fromkeys(server.clients, 0.0)
     for number in range(n_rounds + 1):
-        told = worth_telling(np.where(plan.held[:, None], 0.0, share), server.min_rows)
-        answers = _step(server, plan, number, told, take, last=False)
+        sent = worth_sending(np.where(plan.held[:, None], 0.0, share), server.min_rows)
+        answers = _step(server, plan, number, sent, take, last=False)
         if answers is None:
             return None
         _add_seconds(seconds, answers)
-        log_q = log_shares(told.sum(axis=0) + 1.0 / told.shape[1])  # (R,)
+        log_q = log_shares(sent.sum(axis=0) + 1.0 / sent.shape[1])  # (R,)
         log_joint = log_q + _evidence(plan, answers)
         log_total = logsumexp(log_joint, axis=1, keepdims=True)  # (n, 1)
         judged = log_total[plan.held if plan.held.any() else slice(None), 0]
@@ -127,7 +133,7 @@ def _rounds(
         if mean < score + LEAST_GAIN:
             break
         score = mean
-    share = worth_telling(share, server.min_rows)
+    share = worth_sending(share, server.min_rows)
     answers = _step(server, plan, number + 1, share, take, last=True)
     if answers is None:
         return None
@@ -151,25 +157,26 @@ def _start(server: Server, n_classes: int, n_clusters: int, within_label: bool) 
         nothing = np.zeros(0, dtype=np.int64)
         tables = {client: model.given_cluster(at) for at, client in enumerate(server.clients)}
         size = len(model.log_q)
-        assign_classes(server, server.clients, "K/L", nothing, nothing, size, tables)
+        assign_classes(server, server.clients, LATENT_CLASSES, nothing, nothing, size, tables)
     log_joint = model.log_joint(indices)
     return np.asarray(np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True)))
 
 
-def _plan(server: Server, tell_label: bool) -> Plan:
+def _plan(server: Server, with_label: bool) -> Plan:
     common = common_rows(server)
     held = np.zeros(common.size, dtype=bool)
     n_held = min(MOST_VALIDATION_ROWS, int(VALIDATION_SHARE * common.size))
     if n_held >= LEAST_VALIDATION_ROWS:
         held[named_rng(server.seed, "joint").permutation(common.size)[:n_held]] = True
-    jobs: dict[str, list[dict[str, Any]]] = {}
+    jobs: dict[str, list[m.BranchJob]] = {}
     for s, (columns, holders) in enumerate(spaces_with_label(server)):
         for client in holders:
-            jobs.setdefault(client, []).append({"job": f"B{s}", "columns": list(columns)})
-    return Plan(common, held, jobs, tell_label)
+            branch = m.BranchJob(JobId(JobKind.BRANCH, s), columns)
+            jobs.setdefault(client, []).append(branch)
+    return Plan(common, held, {c: tuple(own) for c, own in jobs.items()}, with_label)
 
 
-def worth_telling(share: FloatArray, min_rows: float) -> FloatArray:
+def worth_sending(share: FloatArray, min_rows: float) -> FloatArray:
     """Shares (n, R) without the smallest and without classes of too few rows.
 
     What is left of a row adds up to one; a row without any part in it stays so.
@@ -196,7 +203,7 @@ def _step(
     plan: Plan,
     number: int,
     share: FloatArray,
-    take: Mapping[str, Any],
+    take: TakeModels,
     *,
     last: bool,
 ) -> dict[str, m.BranchDone] | None:
@@ -216,13 +223,12 @@ def _step(
             packed,
             weights,
             last,
-            bool(take["keep"]),
-            plan.tell_label,
+            take.keep,
+            plan.label_in_evidence,
         )
         for client in server.clients
     }
-    phase = TRAINING if last else PHASE
-    answers, failures = server.try_call(phase, "branch", requests, m.BranchDone)
+    answers, failures = server.try_call(m.BRANCH, requests)
     for client, error in failures.items():
         drop_or_raise(server, client, error)
     return None if failures else answers
@@ -230,12 +236,13 @@ def _step(
 
 def _evidence(plan: Plan, answers: Mapping[str, m.BranchDone]) -> FloatArray:
     """(n, R) log p(x | l) of aligned rows: products over subspaces, sums over holders."""
-    by_space: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
-    for client, told in answers.items():
-        for job, array in told.evidence.items():
+    by_space: dict[JobId, list[tuple[FloatArray, FloatArray]]] = {}
+    for client, reply in answers.items():
+        for each in reply.evidence:
+            array, rows = each.log_probs, reply.class_rows + NEVER_NONE
             if len(array) != plan.numbers.size:
                 raise ClientError(client, f"evidence of {len(array)} of {plan.numbers.size} rows")
-            by_space.setdefault(job, []).append((array.astype(float), told.class_rows + NEVER_NONE))
+            by_space.setdefault(each.job, []).append((array.astype(float), rows))
     total: FloatArray = np.zeros(())
     for holders in by_space.values():
         everyone = np.log(np.sum([rows for _, rows in holders], axis=0))  # (R,)
@@ -248,44 +255,39 @@ def _made(
     server: Server,
     plan: Plan,
     share: FloatArray,
-    take: Mapping[str, Any],
+    take: TakeModels,
     answers: Mapping[str, m.BranchDone],
 ) -> FittedParts:
-    models: dict[Key, Density] = {}
-    rows: dict[Key, float] = {}
+    models: dict[ModelKey, Density] = {}
+    rows: dict[ModelKey, float] = {}
     tables = {CLASSES: np.asarray(share.sum(axis=0))}
-    for client, told in answers.items():
-        columns = {job["job"]: job["columns"] for job in plan.jobs[client]}
-        tables[_rows_name(client)] = told.class_rows.astype(float)
-        for name, count in told.rows.items():
-            job, _, code = name.partition("|")
-            key = (client, job, int(code) if code else -1)
-            rows[key] = count
-            if take["keep"]:
-                schema = server.schema.select(columns[job])
-                models[key] = take["remote"](client, name, schema, told.parameters[name])
-                continue
+    for client, reply in answers.items():
+        columns = {job.id: job.columns for job in plan.jobs[client]}
+        tables[_rows_name(client)] = reply.class_rows.astype(float)
+        for each in reply.models:
+            key = ModelKey(client, each.name.job, each.name.cls)
+            rows[key] = each.rows
             try:
-                models[key] = take["decode"](m.model_bytes(told.models[name]))
+                models[key] = take.model(client, each, server.schema.select(columns[key.job]))
             except FedcircuitsError as error:
                 raise ClientError(client, f"a model that cannot be read: {error}") from None
-            _check(client, key, models[key], columns[job], share.shape[1])
-    reports = {
-        client: {job: read_reports(client, found) for job, found in told.reports.items()}
-        for client, told in answers.items()
-    }
+            if not take.keep:
+                _check(key, models[key], columns[key.job], share.shape[1])
+    reports = {client: read_reports(client, reply.reports) for client, reply in answers.items()}
     return FittedParts(server.schema, server.label, models, rows, tables, reports=reports)
 
 
-def _check(client: str, key: Key, model: Density, columns: list[str], n_classes: int) -> None:
+def _check(key: ModelKey, model: Density, columns: tuple[str, ...], n_classes: int) -> None:
     """A model over the columns asked for; one that has all classes has a root state for each."""
     if set(model.schema.names) != set(columns):
-        raise ClientError(client, f"a model of {list(model.schema.names)}, expected {columns}")
-    if key[2] < 0 and n_classes > 1:
+        raise ClientError(
+            key.client, f"a model of {list(model.schema.names)}, expected {list(columns)}"
+        )
+    if key.cls == NONE and n_classes > 1:
         edges = root_edges(model)
         found = 0 if edges is None else edges[0].size
         if found != n_classes:
-            raise ClientError(client, f"a model of {found} classes, expected {n_classes}")
+            raise ClientError(key.client, f"a model of {found} classes, expected {n_classes}")
 
 
 # --- gluing ---------------------------------------------------------------------------------------
@@ -300,10 +302,10 @@ def glue_branches(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         builder.register([(whole, SERVER)])
         return builder, builder.part(whole)
     parts = {int(cls): _parts(fitted, int(cls)) for cls in np.flatnonzero(counts > 0)}
-    spaces = {job for _, job, _ in fitted.models}
+    spaces = {key.job for key in fitted.models}
     for spaced in parts.values():
         for holders in spaced.values():
-            builder.register([(model, key[0]) for key, model in holders])
+            builder.register([(model, key.client) for key, model in holders])
     products, weights = [], []
     for cls, spaced in parts.items():
         if spaced.keys() != spaces:
@@ -324,22 +326,22 @@ def _rows_name(client: str) -> str:
     return f"rows of classes\x1f{client}"
 
 
-def _rows_of(fitted: FittedParts, key: Key, cls: int) -> float:
+def _rows_of(fitted: FittedParts, key: ModelKey, cls: int) -> float:
     """Rows of a class at a client."""
-    return float(fitted.tables[_rows_name(key[0])][cls]) + NEVER_NONE
+    return float(fitted.tables[_rows_name(key.client)][cls]) + NEVER_NONE
 
 
-def _parts(fitted: FittedParts, cls: int) -> dict[str, list[tuple[Key, Density]]]:
+def _parts(fitted: FittedParts, cls: int) -> dict[JobId, list[tuple[ModelKey, Density]]]:
     """Models of one class by subspace."""
-    found: dict[str, list[tuple[Key, Density]]] = {}
+    found: dict[JobId, list[tuple[ModelKey, Density]]] = {}
     for key, model in sorted(fitted.models.items(), key=lambda item: item[0]):
-        if key[2] >= 0 and key[2] != cls:
+        if key.cls not in (NONE, cls):
             continue
-        if key[2] < 0 and isinstance(model, Circuit):
+        if key.cls == NONE and isinstance(model, Circuit):
             model = state_circuit(model, fitted.tables[CLASSES].size, cls)
-        elif key[2] < 0 and isinstance(model, RemoteDensity):
-            model = replace(model, key=component_key(key_of_model(key), cls))
-        found.setdefault(key[1], []).append((key, model))
+        elif key.cls == NONE and isinstance(model, RemoteDensity):
+            model = replace(model, key=replace(key.name, state=cls))
+        found.setdefault(key.job, []).append((key, model))
     return found
 
 
@@ -347,14 +349,14 @@ def _whole(fitted: FittedParts, counts: FloatArray) -> Circuit | None:
     """All branches as one circuit that has each of them once."""
     models = sorted(fitted.models.items(), key=lambda item: item[0])
     circuits = [(key, model) for key, model in models if isinstance(model, Circuit)]
-    if len(circuits) < len(models) or any(key[2] >= 0 for key, _ in models):
+    if len(circuits) < len(models) or any(key.cls != NONE for key, _ in models):
         return None
     names = {name for _, model in circuits for name in model.schema.names}
     assembler = Assembler(fitted.schema.select([n for n in fitted.schema.names if n in names]))
-    by_space: dict[str, list[tuple[Key, list[int]]]] = {}
+    by_space: dict[JobId, list[tuple[ModelKey, list[int]]]] = {}
     for key, model in circuits:
         nodes = state_nodes(assembler, model, counts.size)
-        by_space.setdefault(key[1], []).append((key, nodes))
+        by_space.setdefault(key.job, []).append((key, nodes))
     products = []
     classes = np.flatnonzero(counts > 0)
     for cls in classes:

@@ -12,24 +12,26 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from fedcircuits.arrays import Array
 from fedcircuits.errors import ClientError, FederationError
 from fedcircuits.federation.client.rounds import add_up
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts, drop_or_raise, read_reports
+from fedcircuits.federation.server.fitted_parts import (
+    FittedParts,
+    TakeModels,
+    drop_or_raise,
+    read_reports,
+)
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import JobId, JobKind, ModelKey, ModelName
 
-PHASE = "training"
-SHARED = "R"  # the job whose model is everyone's
+SHARED = JobId(JobKind.ALL_ROWS)  # the job whose model is that of all clients
 MOST_ROUNDS = 10_000
 
 
-def train_in_rounds(
-    server: Server, take: Mapping[str, Any], *, masked: bool = False
-) -> FittedParts:
+def train_in_rounds(server: Server, take: TakeModels, *, masked: bool = False) -> FittedParts:
     """Rounds until the model is made; a client that fails is left out and the rest begin again.
 
     Args:
@@ -47,15 +49,14 @@ def train_in_rounds(
         )
     attempt, seconds = 0, dict.fromkeys(server.clients, 0.0)
     while True:
-        job = SHARED if attempt == 0 else f"{SHARED}@{attempt}"
-        made = _rounds(server, job, take, seconds, nonce)
+        made = _rounds(server, replace(SHARED, attempt=attempt), take, seconds, nonce)
         if made is not None:
             return replace(made, seconds={c: seconds[c] for c in server.clients})
         attempt += 1
 
 
 def _rounds(
-    server: Server, job: str, take: Mapping[str, Any], seconds: dict[str, float], nonce: str
+    server: Server, job: JobId, take: TakeModels, seconds: dict[str, float], nonce: str
 ) -> FittedParts | None:
     """One series of rounds; None where a client was lost on the way."""
     columns, sums = list(server.schema.names), dict[str, Array]()
@@ -63,44 +64,48 @@ def _rounds(
     for number in range(MOST_ROUNDS):
         requests = {
             client: m.Round(
-                job, columns, number, at == 0 and not take["keep"], masked_with, nonce, sums
+                job, columns, number, at == 0 and not take.keep, masked_with, nonce, sums
             )
             for at, client in enumerate(server.clients)
         }
-        told, failures = server.try_call(PHASE, "round", requests, m.RoundDone)
-        for client, reply in told.items():
+        replies, failures = server.try_call(m.ROUND, requests)
+        for client, reply in replies.items():
             seconds[client] += float(reply.seconds.sum())
         if failures:
             for client, error in failures.items():
                 drop_or_raise(server, client, error)
             return None
-        made = [client for client, reply in told.items() if reply.made]
-        if len(made) == len(told):
-            return _fitted(server, job, take, told)
+        made = [client for client, reply in replies.items() if reply.made]
+        if len(made) == len(replies):
+            return _fitted(server, job, take, replies)
         if made:
             raise ClientError(
                 made[0], "it has its model rounds before the others: all clients need the same "
                 "learner with the same options",
             )  # fmt: skip
-        sums = add_up({c: reply.sums for c, reply in told.items()}, masked=bool(nonce))
+        sums = add_up({c: reply.sums for c, reply in replies.items()}, masked=bool(nonce))
     raise FederationError(f"no model after {MOST_ROUNDS} rounds: the clients' learner does not end")
 
 
 def _fitted(
-    server: Server, job: str, take: Mapping[str, Any], told: Mapping[str, m.RoundDone]
+    server: Server, job: JobId, take: TakeModels, replies: Mapping[str, m.RoundDone]
 ) -> FittedParts:
     """The model under the name of every client, all of which hold it."""
-    keys = {client: (client, job, -1) for client in told}
-    rows = {keys[client]: reply.rows for client, reply in told.items()}
-    if take["keep"]:
+    rows = {ModelKey(client, job): reply.rows for client, reply in replies.items()}
+    if take.keep:
         models = {
-            keys[c]: take["remote"](c, job, server.schema, reply.parameters)
-            for c, reply in told.items()
+            ModelKey(client, job): take.remote(
+                client, ModelName(job), server.schema, reply.parameters
+            )
+            for client, reply in replies.items()
         }
     else:
-        sent = next(reply for reply in told.values() if reply.model.size)
-        models = dict.fromkeys(keys.values(), take["decode"](m.model_bytes(sent.model)))
-    reports = {client: {job: read_reports(client, reply.reports)} for client, reply in told.items()}
+        sent = next(reply for reply in replies.values() if reply.model.size)
+        models = dict.fromkeys(rows, take.decode(m.model_bytes(sent.model)))
+    reports = {
+        client: read_reports(client, (m.JobReports(job, reply.reports),))
+        for client, reply in replies.items()
+    }
     return FittedParts(server.schema, server.label, models, rows, reports=reports)
 
 
@@ -111,7 +116,7 @@ def glue_shared(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     for key in sorted(fitted.models):
         model = fitted.models[key]
         if id(model) not in rows:
-            builder.register([(model, key[0])])
+            builder.register([(model, key.client)])
         rows[id(model)] = rows.get(id(model), 0.0) + fitted.rows[key]
     distinct = {id(model): model for model in fitted.models.values()}
     parts = [builder.part(distinct[number]) for number in rows]

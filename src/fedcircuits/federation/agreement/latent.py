@@ -12,9 +12,7 @@ class, latent classes are fitted within its strata, so that a class never mixes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -38,11 +36,11 @@ from fedcircuits.federation.agreement.latent_table import (
     train_on_table,
 )
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts, fit
+from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, fit
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire.names import LATENT_CLASSES
 from fedcircuits.federation.wire.seeds import named_rng
 
-GROUP = "K/L"
 CLASSES = 16
 # The most are as many as go nine into a word of 64 bits: a row of two clients then takes 2.8 bytes.
 ROWS_PER_CLUSTER, FEWEST_CLUSTERS, MOST_CLUSTERS = 256, 32, 138
@@ -95,7 +93,7 @@ class Latent:
             "read from the indices and from the latent classes the others receive, up to its names",
         )
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
+    def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Cluster, fit latent classes within strata, assign, fit one model a class."""
         if self.table:
             return train_on_table(
@@ -128,7 +126,7 @@ class Latent:
         n_classes = len(model.log_q)
         tables = {client: model.given_cluster(at) for at, client in enumerate(server.clients)}
         common = common_rows(server)
-        assign_classes(server, server.clients, GROUP, common, classes, n_classes, tables)
+        assign_classes(server, server.clients, LATENT_CLASSES, common, classes, n_classes, tables)
         return np.bincount(classes, minlength=n_classes).astype(float)
 
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
@@ -137,7 +135,7 @@ class Latent:
 
 
 def fit_classes(
-    server: Server, take: Mapping[str, Any], rows: FloatArray, *, label_private: bool
+    server: Server, take: TakeModels, rows: FloatArray, *, label_private: bool
 ) -> FittedParts:
     """Models of every subspace, holder and latent class.
 
@@ -148,7 +146,7 @@ def fit_classes(
         label_private: whether classes mix labels.
     """
     classes = [int(cls) for cls in np.flatnonzero(rows > 0)]
-    jobs = class_jobs(server, GROUP, lambda _: classes, label_private=label_private)
+    jobs = class_jobs(server, LATENT_CLASSES, lambda _: classes, label_private=label_private)
     return fit(server, jobs, take, FittedParts(server.schema, server.label, tables={"rows": rows}))
 
 
@@ -158,7 +156,7 @@ def glue_classes(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     A class without a model in some subspace is left out, and its rows with it.
     """
     builder = CircuitBuilder()
-    builder.register([(fitted.models[k], k[0]) for k in sorted(fitted.models)])
+    builder.register([(fitted.models[k], k.client) for k in sorted(fitted.models)])
     held = by_cell(fitted)
     spaces = sorted({space for _, space in held})
     products, counts = [], []

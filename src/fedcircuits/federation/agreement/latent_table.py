@@ -19,10 +19,8 @@ p_c(x_S | l) is the mixture of its own cluster models with weights r_c(k | l):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product as combinations
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +30,7 @@ from fedcircuits.federation.agreement._shared.aligned import aligned_indices, cl
 from fedcircuits.federation.agreement._shared.class_models import cell_of, fit_clusters
 from fedcircuits.federation.agreement._shared.latent_classes import fit_within_strata
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts
+from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire.randomised_response import estimated_table
 from fedcircuits.federation.wire.seeds import named_rng
@@ -71,7 +69,7 @@ def leaves_client(mechanism: str, epsilon: float | None) -> tuple[str, ...]:
 
 def train_on_table(
     server: Server,
-    take: Mapping[str, Any],
+    take: TakeModels,
     *,
     n_classes: int,
     n_clusters: int,
@@ -143,11 +141,11 @@ def _check_cells(sizes: list[int]) -> None:
 def glue_table(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     """One product for every latent class, of mixtures of all clusters of all holders."""
     builder, models = CircuitBuilder(), fitted.models
-    builder.register([(models[k], k[0]) for k in sorted(models)])
+    builder.register([(models[k], k.client) for k in sorted(models)])
     held: dict[int, list[tuple[str, int, int, float]]] = {}  # client, cluster, part, rows
     for key in sorted(models):
         k, space = cell_of(key)
-        part = (key[0], k, builder.part(models[key]), fitted.rows[key])
+        part = (key.client, k, builder.part(models[key]), fitted.rows[key])
         held.setdefault(space, []).append(part)
     products, weights = [], []
     for cls, q in enumerate(fitted.tables["q"]):

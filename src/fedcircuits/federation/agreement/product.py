@@ -9,16 +9,13 @@ product of per-class client models. No byte is exchanged per row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.aligned import (
-    PHASE,
     assign_classes,
     common_rows,
     name_rows,
@@ -30,18 +27,18 @@ from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import (
     REBASE,
     FittedParts,
-    Job,
+    TakeModels,
     class_log_probs,
     fit,
     indicator_leaf,
     rebased,
 )
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import STRATA, Job, JobId, JobKind, ModelKey
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
 
-STRATA = "Y/S"  # the grouping of rows by the owner's label
 VALIDATION_SHARE, LEAST_ROWS = 0.1, 200
 
 
@@ -77,13 +74,13 @@ class ProductOfClasses:
             "for calibration: log-likelihoods of validation rows, which go to the label's owner",
         )
 
-    def train(self, server: Server, take: Mapping[str, Any]) -> FittedParts:
+    def train(self, server: Server, take: TakeModels) -> FittedParts:
         """One job for each subspace and holder."""
         if server.label is None or not server.label_holders:
             raise FederationError("the rule 'product' needs a label; use 'latent'")
         held = server.label_holders
         if len(held) < len(server.clients):
-            self._tell_strata(server)
+            self._send_strata(server)
         jobs = []
         for s, space in enumerate(server.subspaces):
             names = [server.features[j] for j in space.features]
@@ -91,9 +88,10 @@ class ProductOfClasses:
                 if client in held:
                     columns = [n for n in server.schema.names if n in names or n == server.label]
                     mixed = server.setting == "horizontal"
-                    jobs.append(Job(client, f"S{s}", tuple(columns), per_label=True, mixed=mixed))
+                    job = Job(_space(s), tuple(columns), per_label=True, mixed=mixed)
                 else:
-                    jobs.append(Job(client, f"S{s}", tuple(names), classes=STRATA))
+                    job = Job(_space(s), tuple(names), classes=STRATA)
+                jobs.append((client, job))
         # Rows split: counts add up. Columns split: a row is counted once, by whoever has most.
         counts = [server.label_counts[c] for c in held]
         total = np.sum(counts, axis=0) if len(server.subspaces) == 1 else np.max(counts, axis=0)
@@ -108,16 +106,16 @@ class ProductOfClasses:
         with only_rows(server, kept, 1.0):
             return calibrated(server, fit(server, jobs, take, fitted), rows)
 
-    def _tell_strata(self, server: Server) -> None:
+    def _send_strata(self, server: Server) -> None:
         """The owner's strata of aligned rows, to the clients that lack the label."""
         if not common_rows(server).size:
             raise FederationError(
                 f"only {', '.join(map(repr, server.label_holders))} hold the label and no row is "
                 "aligned: pass id=, or use agreement='independent'"
             )
-        told, numbers, codes = server.ask_label(PHASE)
+        label, numbers, codes = server.ask_label()
         others = [c for c in server.clients if c not in server.label_holders]
-        assign_classes(server, others, STRATA, numbers, codes, len(told.categories))
+        assign_classes(server, others, STRATA, numbers, codes, len(label.categories))
 
     def _validation_rows(self, server: Server) -> IntArray:
         """Aligned rows to calibrate on; none where rows are few."""
@@ -131,18 +129,16 @@ class ProductOfClasses:
         """q(y) times products over subspaces of sums over holders."""
         label, builder = fitted.label, CircuitBuilder()
         assert label is not None
-        codes = sorted({code for _, _, code in fitted.models})
-        spaces = sorted({job for _, job, _ in fitted.models})
+        codes = sorted({key.cls for key in fitted.models})
+        spaces = sorted({key.job for key in fitted.models}, key=str)
         leaves = {y: indicator_leaf(fitted.schema, label, y) for y in codes}
         builder.register([(leaf, "server") for leaf in leaves.values()])
-        builder.register(
-            [(model, key[0]) for key, model in sorted(fitted.models.items(), key=_by_key)]
-        )
+        builder.register([(fitted.models[k], k.client) for k in sorted(fitted.models)])
         classes, rows = [], []
         for y in codes:
             factors = [builder.part(leaves[y])]
             for space in spaces:
-                held = [k for k in sorted(fitted.models) if k[1] == space and k[2] == y]
+                held = [k for k in sorted(fitted.models) if k.job == space and k.cls == y]
                 if not held:
                     break  # nobody who holds this subspace has seen the class
                 children = [builder.part(fitted.models[k]) for k in held]
@@ -152,30 +148,30 @@ class ProductOfClasses:
                 rows.append(self._class_rows(fitted, y, spaces))
         return builder, builder.mixture(classes, rows)
 
-    def _class_rows(self, fitted: FittedParts, y: int, spaces: list[str]) -> float:
+    def _class_rows(self, fitted: FittedParts, y: int, spaces: list[JobId]) -> float:
         """Rows of a class: added up where rows are split, one count where columns are."""
         if len(spaces) == 1:
-            return sum(n for (_, _, code), n in fitted.rows.items() if code == y)
+            return sum(n for key, n in fitted.rows.items() if key.cls == y)
         return float(fitted.tables["label"][y])
 
 
 def calibrated(server: Server, found: FittedParts, rows: IntArray) -> FittedParts:
     """Weigh the subspaces' evidence on validation rows; the label's owner does the fitting."""
 
-    def asked(key: tuple[str, str, int], _: Table) -> FloatArray:
-        return ask_by_number(server, key, rows, "log_prob", "calibration")
+    def asked(key: ModelKey, _: Table) -> FloatArray:
+        return ask_by_number(server, key, rows, "log_prob")
 
     log_probs = class_log_probs(found, Table.empty(server.schema, rows.size), asked)
     if log_probs is None:
         return found
     owner = server.label_holders[0]
-    name = name_rows(server, owner, rows, "calibration")
+    name = name_rows(server, owner, rows)
     request = m.Calibrate(name, log_probs, log_shares(found.tables["label"]))
-    told = server.call("calibration", "calibrate", {owner: request}, m.Calibrated)[owner]
-    if told.gain <= 0:
+    reply = server.call(m.CALIBRATE, {owner: request})[owner]
+    if reply.gain <= 0:
         return found
-    return replace(found, calibration=Calibration(told.weights, told.bias, told.gain))
+    return replace(found, calibration=Calibration(reply.weights, reply.bias, reply.gain))
 
 
-def _by_key(item: tuple[tuple[str, str, int], Any]) -> tuple[str, str, int]:
-    return item[0]
+def _space(number: int) -> JobId:
+    return JobId(JobKind.SUBSPACE, number)

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from fedcircuits.arrays import Bytes, IntArray
 from fedcircuits.errors import FedcircuitsError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.packing import unpack_choice, unpack_codes
 from fedcircuits.schema import Kind, Schema, Table, Variable
 

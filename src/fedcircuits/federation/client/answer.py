@@ -19,8 +19,9 @@ from fedcircuits.density import Density
 from fedcircuits.density.batched import Question, What, answer_here
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.client.classifiers import Classifier
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import Lookup, fingerprint
+from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.schema import Schema, Table
 
 KEPT = 4096  # conditioned models that are remembered
@@ -40,11 +41,13 @@ class Answering:
     client: str
     ids: pd.Series[Any] | None
     secret: str = ""
-    classifiers: dict[str, Classifier] = field(default_factory=dict)
+    classifiers: dict[ModelName, Classifier] = field(default_factory=dict)
     _conditioned: OrderedDict[str, Density] = field(default_factory=OrderedDict)
     _lookups: dict[str, Lookup] = field(default_factory=dict)
 
-    def answer(self, request: m.Query, models: Mapping[str, Density], table: Table) -> m.Answers:
+    def answer(
+        self, request: m.Query, models: Mapping[ModelName, Density], table: Table
+    ) -> m.Answers:
         """Returns one array for each question, by its number.
 
         Args:
@@ -55,7 +58,7 @@ class Answering:
         sent = SentCells.of(request)
         held = self._found(request, table)
         answers: Arrays = {}
-        for at, asked in enumerate(request.asked()):
+        for at, asked in enumerate(request.questions):
             which = request.rows.get(str(at))
             if asked.what == "classify":
                 classifier = self.classifiers[asked.model]
@@ -63,13 +66,13 @@ class Answering:
                 answers[str(at)] = classifier.posterior(rows)
                 continue
             if asked.model not in models:
-                raise FederationError(f"client {self.client!r} has no model {asked.model!r}")
+                raise FederationError(f"client {self.client!r} has no model {str(asked.model)!r}")
             model = self._restricted(asked.model, models[asked.model], request)
             rows, looked_up = sent.rows_of(model.schema, held, which)
             answers[str(at)] = _answer(model, rows, looked_up, asked)
         return m.Answers(answers)
 
-    def _restricted(self, key: str, model: Density, request: m.Query) -> Density:
+    def _restricted(self, key: ModelName, model: Density, request: m.Query) -> Density:
         """The model given fixed values, other variables summed out, as the server wants it."""
         if not request.restricted:
             return model
@@ -83,7 +86,7 @@ class Answering:
         if len(keep) == len(model.schema) and not evidence.observed.any():
             return model
         name = fingerprint(
-            key.encode(),
+            str(key).encode(),
             repr(keep).encode(),
             evidence.values.tobytes(),
             evidence.observed.tobytes(),

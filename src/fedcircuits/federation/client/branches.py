@@ -10,18 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from fedcircuits.arrays import Arrays, FloatArray, IntArray
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits import Circuit
 from fedcircuits.circuits.root_states import state_circuit
 from fedcircuits.density import Density, Learner, LearnsBranch
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.client.jobs import fitted_model
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import NONE, JobId, ModelName
 from fedcircuits.schema import Table
 
 # One model whose root has a state for each class, or a model for each class.
@@ -36,7 +37,7 @@ def branch_of(
     shares: sparse.csr_matrix,
     rng: np.random.Generator,
     *,
-    tell_label: bool,
+    with_label: bool,
 ) -> Branch:
     """The steps of a client's learner.
 
@@ -46,13 +47,13 @@ def branch_of(
         table: own rows.
         shares: (n, R) to start from.
         rng: of this branch.
-        tell_label: whether the evidence may depend on the label.
+        with_label: whether the evidence may depend on the label.
     """
     learner = make_learner(label)
     if isinstance(learner, LearnsBranch):
-        return learner.branch(table, shares, rng, tell_label=tell_label)
+        return learner.branch(table, shares, rng, tell_label=with_label)
     seen = table
-    if label is not None and not tell_label:
+    if label is not None and not with_label:
         observed = table.observed.copy()
         observed[:, table.schema.position(label)] = False
         seen = replace(table, observed=observed)
@@ -91,6 +92,9 @@ def _class_by_class(
     return models
 
 
+Begin = Callable[[JobId, Table, sparse.csr_matrix], Branch]
+
+
 @dataclass
 class _Open:
     """One branch under way."""
@@ -109,7 +113,7 @@ class Branches:
 
     def __init__(self, client: str) -> None:
         self._client = client
-        self._open: dict[str, _Open] = {}
+        self._open: dict[JobId, _Open] = {}
 
     def answer(
         self,
@@ -117,9 +121,9 @@ class Branches:
         table: Table,
         aligned: AlignedRows,
         mapped: IntArray,
-        begin: Callable[[str, Table, sparse.csr_matrix], Branch],
-    ) -> tuple[m.BranchDone, dict[str, Density]]:
-        """The reply to one step, and the models where it was the last.
+        begin: Begin,
+    ) -> tuple[m.BranchDone, dict[ModelName, Density]]:
+        """Return the reply to one step, and the models where it was the last.
 
         Args:
             request: the step.
@@ -132,51 +136,54 @@ class Branches:
         shares = aligned.shared_out(request, mapped)
         rows = aligned.chosen(request.choice)
         for job in request.jobs:
-            self._step(job, request.number, table.columns(list(job["columns"])), shares, begin)
+            self._step(job, request.number, table.columns(list(job.columns)), shares, begin)
         seconds = np.array([time.process_time() - start])
         class_rows = np.asarray(shares.sum(axis=0), dtype=float).ravel()
         if not request.last:
-            evidence: Arrays = {
-                job["job"]: self._open[job["job"]].evidence[rows].astype(np.float32)
+            evidence = tuple(
+                m.Evidence(job.id, self._open[job.id].evidence[rows].astype(np.float32))
                 for job in request.jobs
-            }
-            return m.BranchDone(evidence, class_rows, {}, {}, seconds, {}, {}), {}
-        made: dict[str, Density] = {}
-        reports: dict[str, list[Any]] = {}
+            )
+            return m.BranchDone(evidence, class_rows, (), seconds, ()), {}
+        made: dict[ModelName, Density] = {}
+        reports: list[m.JobReports] = []
         for job in request.jobs:
-            found = _last(self._open.pop(job["job"]).steps)
-            whole = found if isinstance(found, dict) else {-1: found}
-            reports[job["job"]] = [line for model in whole.values() for line in m.report_of(model)]
-            made |= {_key(job["job"], cls): model for cls, model in whole.items()}
-        sizes = {key: model.n_parameters for key, model in made.items()}
-        counts = {key: _rows_behind(key, class_rows) for key in made}
-        models = {} if request.keep else {key: m.encoded(model) for key, model in made.items()}
+            found = _last(self._open.pop(job.id).steps)
+            whole = found if isinstance(found, dict) else {NONE: found}
+            lines = [line for model in whole.values() for line in m.report_of(model)]
+            reports.append(m.JobReports(job.id, lines))
+            made |= {ModelName(job.id, cls): model for cls, model in whole.items()}
+        models = tuple(
+            fitted_model(name, model, _rows_behind(name, class_rows), keep=request.keep)
+            for name, model in made.items()
+        )
         if request.keep:
-            made |= _components(made, request.n_classes)
-        return m.BranchDone({}, class_rows, counts, sizes, seconds, reports, models), made
+            made |= _states(made, request.n_classes)
+        return m.BranchDone((), class_rows, models, seconds, tuple(reports)), made
 
     def _step(
         self,
-        job: Mapping[str, Any],
+        job: m.BranchJob,
         number: int,
         table: Table,
         shares: sparse.csr_matrix,
-        begin: Callable[[str, Table, sparse.csr_matrix], Branch],
+        begin: Begin,
     ) -> None:
-        name = job["job"]
         if number == 0:
-            steps = begin(name, table, shares)
-            self._open[name] = _Open(steps, 1, next(steps))
+            steps = begin(job.id, table, shares)
+            self._open[job.id] = _Open(steps, 1, next(steps))
             return
-        found = self._open.get(name)
+        found = self._open.get(job.id)
         if found is None or found.number != number:
-            raise FedcircuitsError(f"client {self._client!r} is not at step {number} of {name!r}")
+            raise FedcircuitsError(
+                f"client {self._client!r} is not at step {number} of {str(job.id)!r}"
+            )
         found.evidence = found.steps.send(shares)
         found.number += 1
 
 
 def _last(steps: Branch) -> Made:
-    """The outcome of steps that are told to end."""
+    """The outcome of steps that are to end."""
     try:
         steps.send(None)
     except StopIteration as stopped:
@@ -185,25 +192,15 @@ def _last(steps: Branch) -> Made:
     raise FedcircuitsError("a branch went on after its end")
 
 
-def _key(job: str, cls: int) -> str:
-    return job if cls < 0 else f"{job}|{cls}"
+def _rows_behind(name: ModelName, class_rows: FloatArray) -> float:
+    return float(class_rows.sum() if name.cls == NONE else class_rows[name.cls])
 
 
-def _rows_behind(key: str, class_rows: FloatArray) -> float:
-    cls = key.partition("|")[2]
-    return float(class_rows[int(cls)] if cls else class_rows.sum())
-
-
-def component_key(key: str, k: int) -> str:
-    """The name of the model of one root state."""
-    return f"{key}#{k}"
-
-
-def _components(models: Mapping[str, Density], n_classes: int) -> dict[str, Density]:
+def _states(models: Mapping[ModelName, Density], n_classes: int) -> dict[ModelName, Density]:
     """A model for each root state of those that have all classes in one."""
     return {
-        component_key(key, k): state_circuit(model, n_classes, k)
-        for key, model in models.items()
-        if "|" not in key and isinstance(model, Circuit)
+        replace(name, state=k): state_circuit(model, n_classes, k)
+        for name, model in models.items()
+        if name.cls == NONE and isinstance(model, Circuit)
         for k in range(n_classes)
     }

@@ -19,10 +19,8 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density import Density, Learner, LearnsClassifier
 from fedcircuits.encoding import Record
 from fedcircuits.errors import LearningError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Schema, Table, Variable
-
-KEY = "classifier"  # the name of a client's one classifier
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from fedcircuits.arrays import Arrays, BoolArray, IntArray
+from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.density import (
     Density,
     Learner,
@@ -30,32 +30,38 @@ from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.answer import Answering
 from fedcircuits.federation.client.branches import Branch, Branches, branch_of
 from fedcircuits.federation.client.calibration import fit_calibration, label_log_joint, log_loss
-from fedcircuits.federation.client.classifiers import KEY, train_classifier
+from fedcircuits.federation.client.classifiers import train_classifier
 from fedcircuits.federation.client.clustering import cluster_rows, drawn_classes, unnamed
 from fedcircuits.federation.client.describe import describe
+from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import own_centres, sums_around
-from fedcircuits.federation.client.jobs import CLASS, Models, fit_job, for_job, label_counts, labels
+from fedcircuits.federation.client.jobs import (
+    CLASS,
+    Models,
+    fit_job,
+    fitted_model,
+    for_job,
+    label_counts,
+    labels,
+)
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import check_distinct, digests, fingerprint
 from fedcircuits.federation.wire.masking import masked
+from fedcircuits.federation.wire.names import (
+    CLASSIFIER,
+    LATENT_CLASSES,
+    Grouping,
+    Job,
+    JobId,
+    ModelName,
+)
 from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.randomised_response import randomise
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Schema, Table
 
 MakeLearner = Callable[[str | None], Learner | LearnsClassifier]
-VERBS: dict[str, type[m.Message]] = {
-    "describe": m.Describe, "agree": m.Agree, "digests": m.AskDigests, "align": m.Align,
-    "tell_label": m.AskLabel, "take_label": m.Label, "cluster": m.Cluster, "assign": m.Assign,
-    "start": m.AskStart, "centres": m.AskCentres, "table_of": m.AskTable, "fit": m.Fit,
-    "ask": m.Ask, "name_rows": m.NameRows, "branch": m.Branch, "use_rows": m.UseRows,
-    "judge": m.Judge, "calibrate": m.Calibrate,
-    "query": m.Query, "fit_classifier": m.FitClassifier, "round": m.Round,
-}  # fmt: skip
-# Requests that take long or draw numbers: their replies are kept, for as long as nothing changes.
-COSTLY = ("fit", "fit_classifier", "cluster", "start", "centres", "round", "branch")
-CHANGING = ("agree", "align", "take_label", "cluster", "assign", "centres", "use_rows")
 
 
 class Client:
@@ -98,42 +104,38 @@ class Client:
         self._seed = 0
         self._table: Table | None = None
         self._aligned = AlignedRows(name)
-        self._groups: dict[str, IntArray] = {}  # cluster or latent class of every row, by job
+        self._groups: dict[Grouping, IntArray] = {}  # part of every row, -1 for none
         self._use: BoolArray | None = None  # rows to fit on, None for all
-        self._models: dict[str, Density] = {}
+        self._models: dict[ModelName, Density] = {}
         self._reports: list[Any] = []  # of the fits of the job under way
         self._sessions = Sessions(name)
         self._branches = Branches(name)
-        self._told: dict[str, str] = {}  # the last request of every kind that changes me
-        self._done: dict[str, tuple[str, bytes]] = {}  # last reply of every costly kind
+        self._replies = KeptReplies()
 
     def handle(self, verb: str, payload: bytes) -> bytes:
-        """Answer one message; an error of ours travels as a message, not as an exception."""
+        """Answer one message; an error travels as a message, not as an exception."""
         try:
-            if verb not in VERBS:
+            if verb not in m.VERBS or verb not in HANDLERS:
                 raise FedcircuitsError(f"no request {verb!r}")
-            request = VERBS[verb].from_bytes(payload)
-            place, told = f"{verb} {getattr(request, 'job', '')}", fingerprint(payload)
-            others = sorted(item for item in self._told.items() if item[0] != place)
-            key = fingerprint(told.encode(), repr(others).encode())
-            if verb in COSTLY and place in self._done and self._done[place][0] == key:
-                return self._done[place][1]  # the same request again: not a second time
-            with threadpool_limits(1) if verb in COSTLY else nullcontext():
-                reply: m.Message = getattr(self, f"_{verb}")(request)
-            answer = reply.to_bytes()
-        except Exception as error:  # whatever a learner raises is told, and the others go on
+            declared = m.VERBS[verb]
+            request = declared.request.from_bytes(payload)
+            kept = self._replies.find(declared, request, payload)
+            if kept is not None:
+                return kept
+            with threadpool_limits(1) if declared.costly else nullcontext():
+                answer = HANDLERS[verb](self, request).to_bytes()
+        except Exception as error:  # whatever a learner raises is reported, and the others go on
             return m.Failed(f"{type(error).__name__}: {error}").to_bytes()
-        if verb in COSTLY:
-            self._done[place] = (key, answer)
-        if verb in CHANGING:
-            self._told[place] = told
+        self._replies.add(declared, request, payload, answer)
         return answer
 
     # --- handshake --------------------------------------------------------------------------------
 
+    @handles(m.DESCRIBE)
     def _describe(self, request: m.Describe) -> m.Description:
         return describe(self._frame, self._kinds, self._missing_values, request.min_rows)
 
+    @handles(m.AGREE)
     def _agree(self, request: m.Agree) -> m.Ready:
         schema = Schema.from_json(request.schema)
         mine = schema.select([n for n in schema.names if n in self._frame.columns])
@@ -145,28 +147,33 @@ class Client:
 
     # --- alignment --------------------------------------------------------------------------------
 
+    @handles(m.DIGESTS)
     def _digests(self, request: m.AskDigests) -> m.Digests:
         if self._ids is None:
             raise FedcircuitsError(f"client {self.name!r} has no id column to align by")
         check_distinct(self._ids, self.name)
         return m.Digests(digests(self._ids, request.salt, self._secret, self.name))
 
+    @handles(m.ALIGN)
     def _align(self, request: m.Align) -> m.Ready:
         self._aligned.set(request.rows)
         return m.Ready(len(self._have()), [])
 
+    @handles(m.NAME_ROWS)
     def _name_rows(self, request: m.NameRows) -> m.Ready:
         self._aligned.name(request.name, request.choice)
         return m.Ready(len(self._have()), [])
 
-    def _tell_label(self, request: m.AskLabel) -> m.Label:
+    @handles(m.SEND_LABEL)
+    def _send_label(self, request: m.AskLabel) -> m.Label:
         del request
         codes, known = labels(self._have(), self._label, self.name)
         variable = self._have().schema[self._label or ""]
         n_codes = len(variable.categories)
-        told = np.where(known, codes, n_codes)[self._aligned.rows]
-        return m.Label(pack_codes(told, n_codes + 1), list(variable.categories), variable.kind)
+        sent = np.where(known, codes, n_codes)[self._aligned.rows]
+        return m.Label(pack_codes(sent, n_codes + 1), list(variable.categories), variable.kind)
 
+    @handles(m.TAKE_LABEL)
     def _take_label(self, request: m.Label) -> m.Ready:
         """Add the shared label to my table: known for aligned rows, missing for the others."""
         assert self._label is not None
@@ -183,18 +190,18 @@ class Client:
         at = table.schema.position(self._label)
         return np.where(table.observed[:, at], table.values[:, at], 0).astype(np.int64)
 
+    @handles(m.CLUSTER)
     def _cluster(self, request: m.Cluster) -> m.Clustered:
         table = self._have()
         columns = [c for c in request.columns if c in table.schema and c != self._label]
         strata = self._strata(request.within_label)
-        rng = named_rng(self._seed, self.name, request.job)
-        with threadpool_limits(1):
-            index, stratum_of = cluster_rows(
-                table.columns(columns) if columns else table, strata, request.n_clusters, rng
-            )
-        self._groups[request.job] = index
+        rng = named_rng(self._seed, self.name, request.group)
+        index, stratum_of = cluster_rows(
+            table.columns(columns) if columns else table, strata, request.n_clusters, rng
+        )
+        self._groups[request.group] = index
         rows = np.bincount(index, minlength=stratum_of.size).astype(np.int32)
-        told = index[self._aligned.rows] if request.tell_rows else index[:0]
+        sent = index[self._aligned.rows] if request.send_rows else index[:0]
         if request.epsilon > 0:
             if not self._secret:
                 raise FedcircuitsError(
@@ -202,22 +209,23 @@ class Client:
                     "id_secret=, which the clients know and the server does not"
                 )
             noise = named_rng(self._seed, self.name, "randomised response", self._secret)
-            told = randomise(told, stratum_of.size, request.epsilon, noise)
-        return m.Clustered(rows, unnamed(stratum_of), pack_codes(told, stratum_of.size))
+            sent = randomise(sent, stratum_of.size, request.epsilon, noise)
+        return m.Clustered(rows, unnamed(stratum_of), pack_codes(sent, stratum_of.size))
 
+    @handles(m.ASSIGN)
     def _assign(self, request: m.Assign) -> m.Ready:
-        """Latent classes: told for aligned rows, mapped through r(l | k) for the others."""
+        """Latent classes: sent for aligned rows, drawn from r(l | k) for the others."""
         classes = np.full(len(self._have()), -1, dtype=np.int64)
-        source = self._groups.get(request.job.rsplit("/", 1)[0])
-        if source is not None and request.table.size:
-            rng = named_rng(self._seed, self.name, request.job)
-            classes = drawn_classes(request.table, source, rng)
+        if request.source is not None and request.table.size:
+            rng = named_rng(self._seed, self.name, request.group)
+            classes = drawn_classes(request.table, self._groups[request.source], rng)
         rows = self._aligned.chosen(request.choice)
         classes[rows] = unpack_codes(request.classes, rows.size, request.table.shape[1])
-        self._groups[request.job] = classes
+        self._groups[request.group] = classes
         counts = np.bincount(classes[classes >= 0], minlength=request.table.shape[1])
         return m.Ready(len(classes), [float(c) for c in counts])
 
+    @handles(m.START)
     def _start(self, request: m.AskStart) -> m.Start:
         """Centres of my own clusters: means of at least min_rows rows each."""
         table = self._have().columns([c for c in request.columns if c != self._label])
@@ -228,55 +236,54 @@ class Client:
         """(n,) the label of every row where clusters are to be within it."""
         return self._codes_of_label() if within_label else np.zeros(len(self._have()), dtype=int)
 
+    @handles(m.CENTRES)
     def _centres(self, request: m.AskCentres) -> m.CentreSums:
         """One round of federated k-means on the shared columns."""
         table = self._have().columns([c for c in request.columns if c != self._label])
         counted = np.ones(len(table), dtype=bool)
         counted[self._aligned.chosen(request.elsewhere)] = False
         strata = self._strata(request.within_label)
-        self._groups[request.job], told = sums_around(table, strata, request, counted)
-        return told
+        self._groups[request.group], sums = sums_around(table, strata, request, counted)
+        return sums
 
+    @handles(m.TABLE_OF)
     def _table_of(self, request: m.AskTable) -> m.JointTable:
         """How often my private clusters meet the anchors."""
-        a, k = self._groups[request.anchor], self._groups[request.job]
+        a, k = self._groups[request.anchors], self._groups[request.group]
         counts = np.zeros((request.n_anchors, request.n_clusters))
         np.add.at(counts, (a, k), 1.0)
         return m.JointTable(counts)
 
     # --- training ---------------------------------------------------------------------------------
 
+    @handles(m.FIT)
     def _fit(self, request: m.Fit) -> m.Fitted:
         start = time.process_time()
-        rows: dict[str, float] = {}
-        parameters: dict[str, int] = {}
-        models: Arrays = {}
-        reports: dict[str, list[Any]] = {}
-        with threadpool_limits(1):
-            for job in request.jobs:
-                self._reports = reports[job["job"]] = []
-                for key, (model, count) in self._fit_job(job).items():
-                    rows[key], parameters[key] = count, model.n_parameters
-                    self._models[key] = model
-                    if not request.keep:
-                        models[key] = m.encoded(model)
+        models: list[m.FittedModel] = []
+        reports: list[m.JobReports] = []
+        for job in request.jobs:
+            self._reports = []
+            for name, (model, rows) in self._fit_job(job).items():
+                self._models[name] = model
+                models.append(fitted_model(name, model, rows, keep=request.keep))
+            reports.append(m.JobReports(job.id, self._reports))
         seconds = np.array([time.process_time() - start])
-        return m.Fitted(rows, parameters, seconds, reports, models)
+        return m.Fitted(tuple(models), seconds, tuple(reports))
 
-    def _fit_job(self, job: dict[str, Any]) -> Models:
-        """The models of one job: one, or one for each class (see `fitting`)."""
-        table = self._have()
-        groups = self._groups
+    def _fit_job(self, job: Job) -> Models:
+        """The models of one job: one, or one for each class (`jobs.py`)."""
+        table, groups = self._have(), self._groups
         if self._use is not None:
             table = table.rows(self._use)
             groups = {name: group[self._use] for name, group in groups.items()}
         label = self._label if self._label in table.schema else None
-        rng = named_rng(self._seed, self.name, job["job"])
+        rng = named_rng(self._seed, self.name, job.id)
         learner = self._learner(CLASS)
-        tells = isinstance(learner, LearnsLabel) and learner.label == CLASS
-        learn = partial(self._learn, mixed=bool(job.get("mixed")))
-        return fit_job(job, table, label, groups, learn, rng, tells_classes=tells)
+        knows_classes = isinstance(learner, LearnsLabel) and learner.label == CLASS
+        learn = partial(self._learn, mixed=job.mixed)
+        return fit_job(job, table, label, groups, learn, rng, knows_classes=knows_classes)
 
+    @handles(m.ROUND)
     def _round(self, request: m.Round) -> m.RoundDone:
         """One round of learning by sums: all clients take the same step."""
         table = self._have().columns(request.columns)
@@ -286,17 +293,17 @@ class Client:
             rng = named_rng(self._seed, "rounds", request.job)  # no name of mine: all draw alike
             return rounds_of(self._learner(label), table, rng, self.name)
 
-        with threadpool_limits(1):
-            told, model = self._sessions.answer(request, begin, len(table))
-        if request.masked_with and told.sums:
+        reply, model = self._sessions.answer(request, begin, len(table))
+        if request.masked_with and reply.sums:
             # All that is asked: no two different answers under one mask.
             place = fingerprint(replace(request, send=False).to_bytes())
-            terms = masked(told.sums, self.name, request.masked_with, self._secret, place)
-            told = replace(told, sums=terms)
+            terms = masked(reply.sums, self.name, request.masked_with, self._secret, place)
+            reply = replace(reply, sums=terms)
         if model is not None:
-            self._models[request.job] = model
-        return told
+            self._models[ModelName(request.job)] = model
+        return reply
 
+    @handles(m.USE_ROWS)
     def _use_rows(self, request: m.UseRows) -> m.Ready:
         """Leave rows out of the fits that follow: validation rows, or a trial on few rows."""
         self._use = None
@@ -308,27 +315,30 @@ class Client:
             self._use = use
         return m.Ready(len(self._have()), [])
 
+    @handles(m.BRANCH)
     def _branch(self, request: m.Branch) -> m.BranchDone:
         """One step of federated EM: shares of rows in, evidence or models out."""
 
-        def begin(job: str, table: Table, shares: Any) -> Branch:
+        def begin(job: JobId, table: Table, shares: Any) -> Branch:
             label = self._label if self._label in table.schema else None
             rng = named_rng(self._seed, self.name, job)
             return branch_of(
-                self._learner, label, table, shares, rng, tell_label=request.tell_label
+                self._learner, label, table, shares, rng, with_label=request.label_in_evidence
             )
 
-        mapped = self._groups.get("K/L", np.full(len(self._have()), -1, dtype=np.int64))
-        with threadpool_limits(1):
-            told, made = self._branches.answer(request, self._have(), self._aligned, mapped, begin)
+        nowhere = np.full(len(self._have()), -1, dtype=np.int64)
+        mapped = self._groups.get(LATENT_CLASSES, nowhere)
+        reply, made = self._branches.answer(request, self._have(), self._aligned, mapped, begin)
         self._models |= made
-        return told
+        return reply
 
+    @handles(m.JUDGE)
     def _judge(self, request: m.Judge) -> m.Judged:
-        """How well the label is told; the label stays here."""
+        """Log-loss of the label; the label itself stays here."""
         codes, known = self._labels_of(request.rows)
         return m.Judged(log_loss(request.log_joint[known], codes[known]), int(known.sum()))
 
+    @handles(m.CALIBRATE)
     def _calibrate(self, request: m.Calibrate) -> m.Calibrated:
         """Weights of the evidence, fitted where the label is."""
         codes, known = self._labels_of(request.rows)
@@ -352,6 +362,7 @@ class Client:
 
     # --- queries on models that stay --------------------------------------------------------------
 
+    @handles(m.ASK)
     def _ask(self, request: m.Ask) -> m.Answer:
         """Log-likelihoods of aligned rows, for weights and validation during training."""
         model = self._models[request.model]
@@ -368,17 +379,19 @@ class Client:
             return m.Answer(label_log_joint(model, table, self._label))
         raise FedcircuitsError(f"no question {request.what!r}")
 
+    @handles(m.QUERY)
     def _query(self, request: m.Query) -> m.Answers:
         """Questions to models that stayed here, by id or with cells sent along."""
         return self._answering.answer(request, self._models, self._have())
 
+    @handles(m.FIT_CLASSIFIER)
     def _fit_classifier(self, request: m.FitClassifier) -> m.ClassifierFitted:
         assert self._label is not None
         learner, table = self._learner_of(self._label), self._have().columns(request.columns)
-        rng = named_rng(self._seed, self.name, KEY)
-        made, told = train_classifier(learner, table, self._label, rng, request.keep)
-        self._answering.classifiers[KEY] = made
-        return told
+        rng = named_rng(self._seed, self.name, CLASSIFIER)
+        made, reply = train_classifier(learner, table, self._label, rng, request.keep)
+        self._answering.classifiers[CLASSIFIER] = made
+        return reply
 
     def _learner_of(self, label: str | None) -> Learner | LearnsClassifier:
         """The client's learner, which leaves the agreed schema as it is."""
@@ -397,5 +410,5 @@ class Client:
 
     def _have(self) -> Table:
         if self._table is None:
-            raise FedcircuitsError(f"client {self.name!r} was not told the agreed schema yet")
+            raise FedcircuitsError(f"client {self.name!r} was not sent the agreed schema yet")
         return self._table

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from fedcircuits.arrays import Arrays
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Kind, Schema, Sketch
 from fedcircuits.schema.images import pixel_columns
 

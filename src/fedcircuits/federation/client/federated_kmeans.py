@@ -6,7 +6,7 @@ import numpy as np
 
 from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.federation.client.clustering import cluster_rows, features, nearest_centres
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Table
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -21,11 +20,13 @@ from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.circuits import build
 from fedcircuits.density import Density, Learner, LearnsClasses, LearnsForMixing
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import Grouping, Job, JobId, ModelName
 from fedcircuits.schema import Schema, Table, Variable
 
 CLASS = "class\x1fagreed"  # no column of a user is called so
 Learn = Callable[[Table, str | None, np.random.Generator], Density]
-Models = dict[str, tuple[Density, float]]
+Models = dict[ModelName, tuple[Density, float]]  # and the rows behind each
 
 
 def labels(table: Table, label: str | None, client: str) -> tuple[IntArray, BoolArray]:
@@ -47,46 +48,52 @@ def label_counts(table: Table, label: str | None) -> list[float]:
 
 
 def fit_job(
-    job: Mapping[str, Any],
+    job: Job,
     table: Table,
     label: str | None,
-    groups: Mapping[str, IntArray],
+    groups: Mapping[Grouping, IntArray],
     learn: Learn,
     rng: np.random.Generator,
     *,
-    tells_classes: bool = True,
+    knows_classes: bool = True,
 ) -> Models:
-    """The models of one job and the rows behind each, by key ("job" or "job|class").
+    """Return the models of one job and the rows behind each.
 
     Args:
-        job: as in the message `Fit`.
+        job: what to fit.
         table: all rows of the client.
         label: its name, if the client holds it.
         groups: class of every row (-1 for none), by name.
         learn: table, label and generator to density.
         rng: of this job.
-        tells_classes: whether the learner tells classes apart, so that one fit serves all.
+        knows_classes: whether the learner learns classes as a label, so that one fit serves all.
     """
-    columns = list(job["columns"])
-    if job.get("classes") is not None:
-        part, codes = table.columns(columns), groups[job["classes"]]
+    columns = list(job.columns)
+    if job.classes is not None:
+        part, codes = table.columns(columns), groups[job.classes]
         if columns == [label]:
-            return _shares_by_class(job["job"], part, codes)
-        if not tells_classes:
-            return _one_by_one(job["job"], part, codes, learn, rng)
-        return _per_class(job["job"], _with_class(part, codes), CLASS, learn, rng)
+            return _shares_by_class(job.id, part, codes)
+        if not knows_classes:
+            return _one_by_one(job.id, part, codes, learn, rng)
+        return _per_class(job.id, _with_class(part, codes), CLASS, learn, rng)
     part = table.columns(columns)
-    if job["group"] is not None:
-        part = part.rows(np.flatnonzero(groups[job["group"]] == int(job["value"])))
+    if job.group is not None:
+        part = part.rows(np.flatnonzero(groups[job.group] == job.part))
     known = label if label in part.schema else None
-    if known is not None and job["per_label"]:
-        return _per_class(job["job"], part, known, learn, rng)
+    if known is not None and job.per_label:
+        return _per_class(job.id, part, known, learn, rng)
     n_rows = float(len(part) if part.weights is None else part.weights.sum())
     if n_rows <= 0:
         return {}
     if columns == [known]:
-        return {job["job"]: (_shares(part), n_rows)}
-    return {job["job"]: (learn(part, known, rng), n_rows)}
+        return {ModelName(job.id): (_shares(part), n_rows)}
+    return {ModelName(job.id): (learn(part, known, rng), n_rows)}
+
+
+def fitted_model(name: ModelName, model: Density, rows: float, *, keep: bool) -> m.FittedModel:
+    """Return a model as it is reported, with its bytes unless it stays here."""
+    data = np.zeros(0, dtype=np.uint8) if keep else m.encoded(model)
+    return m.FittedModel(name, rows, model.n_parameters, data)
 
 
 def _with_class(table: Table, codes: IntArray) -> Table:
@@ -122,19 +129,19 @@ def for_job(learner: Learner, table: Table, label: str | None, mixed: bool) -> L
 
 
 def _one_by_one(
-    name: str, table: Table, codes: IntArray, learn: Learn, rng: np.random.Generator
+    job: JobId, table: Table, codes: IntArray, learn: Learn, rng: np.random.Generator
 ) -> Models:
     """One model for each class, from its own rows alone."""
     answer: Models = {}
     for code in np.unique(codes[codes >= 0]):
         mine = table.rows(codes == code)
         n_rows = float(len(mine) if mine.weights is None else mine.weights.sum())
-        answer[f"{name}|{code}"] = (learn(mine, None, rng), n_rows)
+        answer[ModelName(job, int(code))] = (learn(mine, None, rng), n_rows)
     return answer
 
 
 def _per_class(
-    name: str, table: Table, label: str, learn: Learn, rng: np.random.Generator
+    job: JobId, table: Table, label: str, learn: Learn, rng: np.random.Generator
 ) -> Models:
     """One model for each class that has rows, from one joint model of all of them."""
     at = table.schema.position(label)
@@ -146,23 +153,23 @@ def _per_class(
     others = [n for n in table.schema.names if n != label]
     if (counts > 0).sum() == 1:  # one class: there is nothing to condition on
         only = learn(table.columns(others), None, rng)
-        return {f"{name}|{codes[0]}": (only, float(counts.sum()))}
+        return {ModelName(job, int(codes[0])): (only, float(counts.sum()))}
     joint = learn(table, label, rng)
     answer: Models = {}
     at = joint.schema.position(label)
     for y in np.flatnonzero(counts):
         evidence = Table.empty(joint.schema, 1)
         evidence.values[0, at], evidence.observed[0, at] = y, True
-        answer[f"{name}|{y}"] = (joint.restrict(tuple(others), evidence), float(counts[y]))
+        answer[ModelName(job, int(y))] = (joint.restrict(tuple(others), evidence), float(counts[y]))
     return answer
 
 
-def _shares_by_class(name: str, table: Table, codes: IntArray) -> Models:
+def _shares_by_class(job: JobId, table: Table, codes: IntArray) -> Models:
     """The label alone, for each class."""
     answer: Models = {}
     for code in np.unique(codes[codes >= 0]):
         mine = table.rows(codes == code)
-        answer[f"{name}|{code}"] = (_shares(mine), float(len(mine)))
+        answer[ModelName(job, int(code))] = (_shares(mine), float(len(mine)))
     return answer
 
 

@@ -16,8 +16,9 @@ from fedcircuits.arrays import Arrays
 from fedcircuits.density import Density, LearnsInRounds
 from fedcircuits.density.contracts import Rounds
 from fedcircuits.errors import ClientError, FedcircuitsError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.masking import add_masked
+from fedcircuits.federation.wire.names import JobId
 from fedcircuits.schema import Table
 
 
@@ -64,7 +65,7 @@ class Sessions:
 
     def __init__(self, client: str) -> None:
         self._client = client
-        self._open: dict[str, Session] = {}
+        self._open: dict[JobId, Session] = {}
 
     def answer(
         self, request: m.Round, begin: Callable[[], Rounds], n_rows: int

@@ -8,6 +8,7 @@ import pandas as pd
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.wire import ledger as paper
+from fedcircuits.federation.wire.names import JobId
 
 TRAINING = ("schema", "alignment", "agreement", "validation", "calibration", "training")
 
@@ -37,13 +38,13 @@ def communication(
         )
     clients = fed.clients
     size = {key: model.n_parameters for key, model in found.models.items()}
-    total = {c: sum(n for k, n in size.items() if k[0] == c) for c in clients}
+    total = {c: sum(n for k, n in size.items() if k.client == c) for c in clients}
     per_client = float(np.mean(list(total.values())))
     inner = fed.structure.is_sum
     n_products = int((~inner).sum())
-    holders: dict[str, set[str]] = {}
-    for client, job, _ in size:
-        holders.setdefault(job, set()).add(client)
+    holders: dict[JobId, set[str]] = {}
+    for key in size:
+        holders.setdefault(key.job, set()).add(key.client)
     shared = {job for job, held in holders.items() if len(held) > 1}
     if fed.setting == "horizontal":
         name, numbers = "FedPC, |C| (M + 1)", paper.fed_pc_horizontal(per_client, len(clients))
@@ -55,9 +56,9 @@ def communication(
     else:
         name = "FedPC, shared as rows split + private as columns split"
         horizontal = [
-            sum(n for k, n in size.items() if k[1] == job) + len(holders[job]) for job in shared
+            sum(n for k, n in size.items() if k.job == job) + len(holders[job]) for job in shared
         ]
-        private = [float(n) for k, n in size.items() if k[1] not in shared]
+        private = [float(n) for k, n in size.items() if k.job not in shared]
         numbers = paper.fed_pc_hybrid(horizontal, [*private, n_products])
     n_rows = max((fed.n_rows.get(client, 0) for client in clients), default=0)
     rival = per_client if rival_parameters is None else float(rival_parameters)

@@ -19,7 +19,7 @@ from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
 from fedcircuits.density.batched import Question, ask
 from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.federation.client.classifiers import KEY, Classifier, part_of
+from fedcircuits.federation.client.classifiers import Classifier, part_of
 from fedcircuits.federation.model.node_placement import Placed
 from fedcircuits.federation.model.operations import OPERATIONS, Operation
 from fedcircuits.federation.model.run import HoldsClients, Run
@@ -32,8 +32,9 @@ from fedcircuits.federation.server.remote import (
     warn_of_away,
 )
 from fedcircuits.federation.server.server import Server, Setting
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ledger import Ledger
+from fedcircuits.federation.wire.names import CLASSIFIER
 from fedcircuits.schema import Data, Schema, Table, Variable, read
 from fedcircuits.schema.table import Unknown
 
@@ -243,14 +244,14 @@ def train_ensemble(
         client: m.FitClassifier([n for n in server.schema.names if n in server.held[client]], keep)
         for client in server.clients
     }
-    fitted, failures = server.try_call("training", "fit_classifier", requests, m.ClassifierFitted)
+    fitted, failures = server.try_call(m.FIT_CLASSIFIER, requests)
     for client, error in failures.items():
         server.drop(client, str(error))
     models: dict[str, Classifier | RemoteDensity] = {}
     for client, reply in fitted.items():
         if reply.stays:
             schema = server.schema.select([n for n in reply.columns if n != server.label])
-            models[client] = RemoteDensity(server, client, KEY, schema, reply.parameters)
+            models[client] = RemoteDensity(server, client, CLASSIFIER, schema, reply.parameters)
         else:
             models[client] = decode(m.model_bytes(reply.model), server.label)
     return FederatedEnsemble(

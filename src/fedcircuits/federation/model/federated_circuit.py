@@ -111,7 +111,7 @@ class FederatedCircuit(Composite, HoldsClients):
     @property
     def clients(self) -> tuple[str, ...]:
         """Sorted names of the clients whose rows are in the model."""
-        made = set() if self.fitted is None else {c for c, _, _ in self.fitted.models}
+        made = set() if self.fitted is None else {key.client for key in self.fitted.models}
         return tuple(sorted((set(self.owners) | made) - {SERVER}))
 
     @property

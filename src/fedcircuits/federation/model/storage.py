@@ -18,7 +18,9 @@ from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts
+from fedcircuits.federation.wire.codecs import decode_fields, encode_fields
 from fedcircuits.federation.wire.ledger import Ledger
+from fedcircuits.federation.wire.names import ModelKey
 from fedcircuits.schema import Schema
 
 KIND = "federated"
@@ -117,7 +119,7 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
     models: list[dict[str, Any]] = []
     for at, key in enumerate(sorted(found.models)):
         model = found.models[key]
-        entry: dict[str, Any] = {"key": list(key), "rows": found.rows[key]}
+        entry: dict[str, Any] = {"key": encode_fields(key, "", {}), "rows": found.rows[key]}
         if id(model) in number:
             entry["part"] = number[id(model)]
         else:
@@ -153,11 +155,10 @@ def _fitted_from_json(
 ) -> FittedParts | None:
     if told is None:
         return None
-    models: dict[tuple[str, str, int], Density] = {}
-    rows: dict[tuple[str, str, int], float] = {}
+    models: dict[ModelKey, Density] = {}
+    rows: dict[ModelKey, float] = {}
     for at, entry in enumerate(told["models"]):
-        client, job, code = entry["key"]
-        key = (str(client), str(job), int(code))
+        key = decode_fields(ModelKey, entry["key"], "", {})
         rows[key] = float(entry["rows"])
         if "part" in entry:
             models[key] = base.parts[entry["part"]]

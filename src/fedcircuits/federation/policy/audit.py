@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedcircuits.federation.policy.policy import PolicyError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 
 SERVER = "server"
 _log = logging.getLogger(__name__)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from fedcircuits.errors import StorageError
-from fedcircuits.federation.client.client import VERBS
 from fedcircuits.federation.policy.audit import SERVER, AuditLog, Handler
-from fedcircuits.federation.policy.disclosure import ENTRIES, smallest
 from fedcircuits.federation.policy.policy import Policy, PolicyError
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Guarded:
         answer = self._client.handle(verb, data)
         failed = _failure(answer)
         if failed is not None:
-            answer = answer if self._policy.errors == "told" else self._hushed(verb, failed)
+            answer = answer if self._policy.errors == "sent" else self._hushed(verb, failed)
         else:
             self._check_reply(verb, answer)
             if isinstance(request, m.Agree):
@@ -76,23 +77,24 @@ class Guarded:
         return answer
 
     def _checked_request(self, verb: str, payload: bytes) -> m.Message:
-        answered = ENTRIES if self._policy.requests is None else self._policy.requests
-        if verb not in VERBS or verb not in ENTRIES or verb not in answered:
+        answered = m.VERBS if self._policy.requests is None else self._policy.requests
+        if verb not in m.VERBS or verb not in answered:
             raise PolicyError(
                 f"there is no such request; answered are {', '.join(sorted(answered))} "
                 "(requests in its policy)"
             )
         try:
-            request = VERBS[verb].from_bytes(payload)
+            declared = m.VERBS[verb]
+            request: m.Message = declared.request.from_bytes(payload)
             own_label = self._label if self._is_own else None
-            asked = ENTRIES[verb].asks(request, self._policy, own_label)
+            asked = declared.asks(request, self._policy, own_label)
             if not all(isinstance(name, str) for name in asked.columns):
                 raise StorageError("a column's name is a string")
         except (StorageError, KeyError, TypeError, ValueError, IndexError) as error:
             raise PolicyError(f"a message that cannot be read: {error}") from None
         offered = self._policy.columns
         if offered is not None:
-            # A label that is another's may be told to this client and named from then on.
+            # A label that another client owns may be sent to this one and named from then on.
             known = {*offered, None if self._is_own else self._label}
             strangers = [name for name in asked.columns if name not in known]
             if strangers:
@@ -105,16 +107,17 @@ class Guarded:
         return request
 
     def _check_reply(self, verb: str, answer: bytes) -> None:
-        """Refuse a reply that tells of a small group or is too large."""
-        entry = ENTRIES[verb]
+        """Refuse a reply that reveals a small group or is too large."""
+        declared = m.VERBS[verb]
         try:
-            groups = list(entry.groups(entry.reply.from_bytes(answer)))
+            reply = declared.reply.from_bytes(answer)
+            groups = {what: counts(reply) for what, counts in declared.groups.items()}
         except StorageError as error:
             raise PolicyError(f"the reply is not what its policy expects: {error}") from None
-        for what, counts in groups:
+        for what, counts in groups.items():
             if smallest(counts) < self._policy.min_rows:
                 raise PolicyError(
-                    f"the reply would tell {what} below the smallest group of "
+                    f"the reply would reveal {what} below the smallest group of "
                     f"{self._policy.min_rows} (min_rows in its policy); ask for fewer and larger "
                     "groups"
                 )
@@ -132,6 +135,13 @@ class Guarded:
             f"{kind}: client {self.name!r} failed at {verb!r}; what happened is in its own log "
             "(errors = 'kind' in its policy)"
         ).to_bytes()
+
+
+def smallest(counts: Iterable[float]) -> float:
+    """Return the smallest group that has rows at all; an empty one reveals nothing of anybody."""
+    found = np.asarray(list(counts), dtype=float)
+    found = found[found > 0]
+    return float(found.min()) if found.size else np.inf
 
 
 def _failure(answer: bytes) -> str | None:

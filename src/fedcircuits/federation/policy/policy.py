@@ -16,14 +16,14 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.client.client import VERBS
+from fedcircuits.federation.wire.requests import VERBS
 from fedcircuits.schema import Kind, Schema
 
-LabelUse = Literal["told", "used", "no"]
+LabelUse = Literal["sent", "used", "no"]
 ModelPlace = Literal["gathered", "remote"]
-RareCategories = Literal["hidden", "told"]
+RareCategories = Literal["hidden", "offered"]
 Rounds = bool | Literal["masked"]
-ErrorText = Literal["kind", "told"]
+ErrorText = Literal["kind", "sent"]
 QUERIES = (
     "log_prob", "posterior", "classify", "moment", "variance", "covariance", "sample", "mpe",
 )  # fmt: skip
@@ -39,24 +39,24 @@ class Policy:
 
     Attributes:
         columns: offered to the federation, None for all.
-        label: "told": the label of single rows may leave; "used": it may be learned from, counted
+        label: "sent": the label of single rows may leave; "used": it may be learned from, counted
             and modelled, and no message says it of single rows; "no": no column of this client
             serves as a label.
-        requests: that are answered (`client.VERBS` has their names), None for all.
+        requests: that are answered, by name (the table in docs/policy.md), None for all.
         queries: kinds of questions to models that stay, of `QUERIES`.
         rows_by_id: whether rows of this client's table are looked up by id for a query. Whoever may
             ask that can infer cells of rows whose id it knows, one question after the other.
         rounds: whether to learn in rounds of sums over rows (`joint` where rows are split), which
-            tell counts of pairs of values, small ones too; "masked": only where the server sees
+            reveal counts of pairs of values, small ones too; "masked": only where the server sees
             sums over all clients and not this one's terms.
         placement: "gathered": models may leave; "remote": they stay, and only answers leave.
-        min_rows: smallest group that anything is said about: sketches, clusters, classes, cells of
-            tables of counts, models.
+        min_rows: smallest group that anything is revealed about: sketches, clusters, classes,
+            cells of tables of counts, models.
         max_message_bytes: of a request or of a reply.
         rare_categories: "hidden": a category of fewer than min_rows rows is a missing value;
-            "told": it is offered as it is.
-        errors: "kind": of an error in the client the server hears only what sort it is; "told": its
-            text too, which may quote a cell.
+            "offered": it stays as it is.
+        errors: "kind": the server gets only the kind of an error in the client; "sent": its text
+            too, which may quote a cell.
     """
 
     columns: tuple[str, ...] | None = None
@@ -103,21 +103,21 @@ class Policy:
 
     @staticmethod
     def from_toml(path: str | Path) -> Policy:
-        """The policy in a file; an unknown key is an error, not a wish that goes unheard."""
+        """The policy in a file; an unknown key is an error."""
         try:
-            told = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise PolicyError(f"cannot read the policy {path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise PolicyError(f"the policy {path} is not TOML: {error}") from None
         keys = [field.name for field in fields(Policy)]
-        strangers = [key for key in told if key not in keys]
+        strangers = [key for key in found if key not in keys]
         if strangers:
             raise PolicyError(
                 f"the policy {path} has no key {strangers[0]!r}; it has {_listed(keys)}"
             )
         try:
-            return Policy(**told)
+            return Policy(**found)
         except PolicyError as error:
             raise PolicyError(f"the policy {path}: {error}") from None
 
@@ -134,7 +134,7 @@ class Policy:
 
         Args:
             frame: the client's rows.
-            id: column that aligns rows; it stays, since it is told as digests only.
+            id: column that aligns rows; it stays, since only digests of it are sent.
             client: its name, for errors.
             kinds: kinds of columns, where a guess would be wrong.
             missing_values: spellings of a missing value besides those pandas knows.
@@ -152,7 +152,7 @@ class Policy:
             raise PolicyError(
                 f"{who} has {len(kept)} row(s), fewer than min_rows = {self.min_rows} of its policy"
             )
-        if self.rare_categories == "told":
+        if self.rare_categories == "offered":
             return kept
         variables = kept.drop(columns=[id] if id in kept.columns else [])
         named = {name: kind for name, kind in (kinds or {}).items() if name in variables.columns}

@@ -1,6 +1,6 @@
 """Messages that cannot be played back: the client's nonce and a rising number go with each.
 
-The client draws a nonce when it starts and tells it to whoever says hello; every message then
+The client draws a nonce when it starts and sends it to whoever says hello; every message then
 carries that nonce and a number higher than the last. A message recorded in another run has another
 nonce, one recorded in this run a number that has been used; both are refused. The same message
 once more (an engine that tries again) gets the reply it had. Forging is not prevented here: who may
@@ -11,24 +11,34 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import struct
 import threading
 from collections.abc import Mapping
 
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.policy.audit import SERVER, AuditLog, Handler
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.envelope import unwrap, wrap
 from fedcircuits.federation.wire.transport import Transport
 
 HELLO = "hello"
 STALE = "stale nonce"  # how a refusal begins that a new hello mends
-MAGIC = b"FCS1"
-HEAD = struct.Struct("<4s16sQ")  # magic, nonce, number; then the payload
 
 
-def seal(nonce: bytes, number: int, payload: bytes) -> bytes:
-    """A payload with nonce and number before it."""
-    return HEAD.pack(MAGIC, nonce, number) + payload
+def seal(nonce: str, number: int, payload: bytes = b"") -> bytes:
+    """Return a payload in an envelope with nonce and number."""
+    return wrap({"nonce": nonce, "number": number}, payload)
+
+
+def opened(data: bytes) -> tuple[str, int, bytes]:
+    """Return nonce, number and payload of a sealed message, or a `StorageError`."""
+    try:
+        header, bodies = unwrap(data)
+    except StorageError:
+        header, bodies = {}, []
+    nonce, number = header.get("nonce"), header.get("number")
+    if not isinstance(nonce, str) or type(number) is not int or len(bodies) != 1:
+        raise StorageError("a message without nonce and number; expected one that is sealed")
+    return nonce, number, bodies[0]
 
 
 class Unsealed:
@@ -43,7 +53,7 @@ class Unsealed:
         self.name = client.name
         self._client = client
         self._audit = audit or AuditLog(None, client.name)
-        self._nonce = secrets.token_bytes(16)
+        self._nonce = secrets.token_hex(16)
         self._number = 0
         self._last = b""  # digest of the last message ...
         self._reply = b""  # ... and what it was answered
@@ -53,27 +63,28 @@ class Unsealed:
         """Answer one message, or say why not."""
         with self._lock:
             if verb == HELLO:  # saying hello twice changes nothing
-                return HEAD.pack(MAGIC, self._nonce, self._number)
+                return seal(self._nonce, self._number)
             digest = hashlib.sha256(verb.encode() + b"\x1f" + payload).digest()
             if self._reply and digest == self._last:
                 return self._reply
-            fault, number = self._fault(payload)
+            try:
+                nonce, number, inner = opened(payload)
+            except StorageError as error:
+                return self._audit.refuse(verb, len(payload), SERVER, str(error))
+            fault = self._fault(nonce, number)
             if fault is not None:
                 return self._audit.refuse(verb, len(payload), SERVER, fault)
             self._number, self._last, self._reply = number, digest, b""
-            self._reply = self._client.handle(verb, payload[HEAD.size :])
+            self._reply = self._client.handle(verb, inner)
             return self._reply
 
-    def _fault(self, data: bytes) -> tuple[str | None, int]:
-        """What is wrong with the seal of a message, if anything; and its number."""
-        if len(data) < HEAD.size or not data.startswith(MAGIC):
-            return "a message without nonce and number; expected one that is sealed", 0
-        _, nonce, number = HEAD.unpack_from(data)
+    def _fault(self, nonce: str, number: int) -> str | None:
+        """What is wrong with the seal of a message, if anything."""
         if nonce != self._nonce:
-            return f"{STALE}: a message of another run; say hello first", number
+            return f"{STALE}: a message of another run; say hello first"
         if number <= self._number:
-            return f"a replayed message: its number is {number}, the last {self._number}", number
-        return None, number
+            return f"a replayed message: its number is {number}, the last {self._number}"
+        return None
 
 
 class Sealed:
@@ -85,7 +96,7 @@ class Sealed:
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
-        self._seen: dict[str, tuple[bytes, int]] = {}  # nonce and last number by client
+        self._seen: dict[str, tuple[str, int]] = {}  # nonce and last number by client
 
     def members(self) -> list[str]:
         """Those of the engine."""
@@ -110,10 +121,12 @@ class Sealed:
         strangers = dict.fromkeys((name for name in payloads if name not in self._seen), b"")
         greeted = self.inner.call(HELLO, strangers, timeout) if strangers else {}
         for name, reply in greeted.items():
-            if isinstance(reply, bytes) and len(reply) == HEAD.size and reply.startswith(MAGIC):
-                _, nonce, number = HEAD.unpack(reply)
-                self._seen[name] = nonce, number
-            else:
+            if isinstance(reply, Exception):
+                answers[name] = reply
+                continue
+            try:
+                self._seen[name] = opened(reply)[:2]
+            except StorageError:  # a refusal, or no reply to a hello at all
                 answers[name] = reply
         sealed = {}
         for name in payloads:

@@ -7,9 +7,8 @@ is glued again from what is there rather than trained again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -21,36 +20,32 @@ from fedcircuits.errors import ClientError
 from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.plan.weights import label_skew, log_shares
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import NONE, Job, ModelKey, ModelName
 from fedcircuits.schema import Schema, Table
 
-Decode = Any  # Callable[[bytes], Density]
 Reports = dict[str, dict[str, tuple[FitReport, ...]]]
 
 
 @dataclass(frozen=True)
-class Job:
-    """One thing to fit at one client.
+class TakeModels:
+    """How the models of a run are taken: as bytes, or as references to where they stay.
 
     Attributes:
-        client: where.
-        name: unique at the client.
-        columns: the variables.
-        group: name of a grouping of its rows, None for all rows.
-        value: which part of the grouping.
-        per_label: whether to give one model p(x | y) for each class of the label.
-        classes: name of a grouping, to give one model p(x | l) for each of its classes.
-        mixed: whether the models will be averaged with those of clients that hold other rows.
+        keep: whether models stay at the clients.
+        decode: bytes to a model.
+        remote: client, name, schema and number of parameters to a model that stays.
     """
 
-    client: str
-    name: str
-    columns: tuple[str, ...]
-    group: str | None = None
-    value: int = 0
-    per_label: bool = False
-    classes: str | None = None
-    mixed: bool = False
+    keep: bool
+    decode: Callable[[bytes], Density]
+    remote: Callable[[str, ModelName, Schema, int], Density]
+
+    def model(self, client: str, found: m.FittedModel, schema: Schema) -> Density:
+        """Return a model that a client fitted, over a schema where it stays there."""
+        if self.keep:
+            return self.remote(client, found.name, schema, found.parameters)
+        return self.decode(m.model_bytes(found.model))
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ class FittedParts:
     Attributes:
         schema: agreed.
         label: its name, or None.
-        models: by (client, job name, class or -1).
+        models: what every client fitted.
         rows: rows behind each model.
         tables: counts that weights are made of, by name.
         seconds: CPU time of each client's fits.
@@ -71,8 +66,8 @@ class FittedParts:
 
     schema: Schema
     label: str | None
-    models: dict[tuple[str, str, int], Density] = field(default_factory=dict)
-    rows: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    models: dict[ModelKey, Density] = field(default_factory=dict)
+    rows: dict[ModelKey, float] = field(default_factory=dict)
     tables: dict[str, FloatArray] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: Calibration | None = None
@@ -83,8 +78,8 @@ class FittedParts:
         """The same without one client's models."""
         rest = replace(
             self,
-            models={k: v for k, v in self.models.items() if k[0] != client},
-            rows={k: v for k, v in self.rows.items() if k[0] != client},
+            models={k: v for k, v in self.models.items() if k.client != client},
+            rows={k: v for k, v in self.rows.items() if k.client != client},
             seconds={k: v for k, v in self.seconds.items() if k != client},
             reports={k: v for k, v in self.reports.items() if k != client},
             calibration=None,
@@ -93,67 +88,42 @@ class FittedParts:
 
 
 def fit(
-    server: Server, jobs: list[Job], take: Mapping[str, Any], fitted: FittedParts
+    server: Server, jobs: list[tuple[str, Job]], take: TakeModels, fitted: FittedParts
 ) -> FittedParts:
     """Have clients fit jobs, all of a client in one message; a client that fails is dropped.
 
     Args:
         server: the run.
-        jobs: what to fit.
-        take: {"keep": whether models stay at the clients, "decode": bytes to Density,
-            "remote": (client, model key, schema, parameters) to Density}.
+        jobs: what to fit, and at which client.
+        take: how models are taken.
         fitted: added to.
     """
     by_client: dict[str, list[Job]] = {}
-    for job in jobs:
-        by_client.setdefault(job.client, []).append(job)
-    requests = {
-        client: m.Fit(
-            [
-                {
-                    "job": j.name,
-                    "columns": list(j.columns),
-                    "group": j.group,
-                    "value": j.value,
-                    "per_label": j.per_label,
-                    "classes": j.classes,
-                    "mixed": j.mixed,
-                }
-                for j in own
-            ],
-            bool(take["keep"]),
-        )
-        for client, own in by_client.items()
-    }
-    answers, failures = server.try_call("training", "fit", requests, m.Fitted)
+    for client, job in jobs:
+        by_client.setdefault(client, []).append(job)
+    requests = {client: m.Fit(tuple(own), take.keep) for client, own in by_client.items()}
+    answers, failures = server.try_call(m.FIT, requests)
     for client, error in failures.items():
         drop_or_raise(server, client, error)
     models, rows = dict(fitted.models), dict(fitted.rows)
     seconds, reports = dict(fitted.seconds), dict(fitted.reports)
     for client, reply in answers.items():
-        told = {job: read_reports(client, found) for job, found in reply.reports.items()}
-        reports[client] = {**reports.get(client, {}), **told}
+        reports[client] = {**reports.get(client, {}), **read_reports(client, reply.reports)}
         seconds[client] = seconds.get(client, 0.0) + float(reply.seconds.sum())
-        columns = {j.name: j.columns for j in by_client[client]}
-        for key, count in reply.rows.items():
-            name, _, code = key.partition("|")
-            label_code = int(code) if code else -1
-            rows[client, name, label_code] = count
-            if take["keep"]:
-                kept = [c for c in columns[name] if label_code < 0 or c != server.label]
-                schema = server.schema.select(kept or list(columns[name]))
-                models[client, name, label_code] = take["remote"](
-                    client, key, schema, reply.parameters[key]
-                )
-            else:
-                models[client, name, label_code] = take["decode"](m.model_bytes(reply.models[key]))
+        columns = {job.id: job.columns for job in by_client[client]}
+        for each in reply.models:
+            key = ModelKey(client, each.name.job, each.name.cls)
+            rows[key] = each.rows
+            mine = columns[key.job]
+            kept = [name for name in mine if key.cls == NONE or name != server.label]
+            models[key] = take.model(client, each, server.schema.select(kept or list(mine)))
     return replace(fitted, models=models, rows=rows, seconds=seconds, reports=reports)
 
 
-def read_reports(client: str, told: list[Any]) -> tuple[FitReport, ...]:
-    """What a client's learner said about the fits of a job."""
+def read_reports(client: str, found: tuple[m.JobReports, ...]) -> dict[str, tuple[FitReport, ...]]:
+    """Return what a client's learner reports about its fits, by the text of the job."""
     try:
-        return tuple(FitReport.from_json(report) for report in told)
+        return {str(f.job): tuple(FitReport.from_json(r) for r in f.reports) for f in found}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ClientError(client, f"a fit report that cannot be read: {error!r}") from None
 
@@ -182,7 +152,7 @@ def indicator_leaf(schema: Schema, label: str, code: int) -> Circuit:
     return build.circuit(schema.select([label]), build.categorical(label, probs))
 
 
-LogProbs = Callable[[tuple[str, str, int], Table], FloatArray]
+LogProbs = Callable[[ModelKey, Table], FloatArray]
 # A table of this name allows posteriors re-based to the global prior, from this skew on: how far
 # (total variation) the spread of a class over the clients is from that of all rows, the mean over
 # classes. So a rare class counts like a common one; clients drawn at random stay well below.
@@ -199,13 +169,13 @@ def class_log_probs(fitted: FittedParts, table: Table, ask: LogProbs) -> FloatAr
     """
     assert fitted.label is not None
     codes = list(range(fitted.schema[fitted.label].n_codes))
-    spaces = sorted({job for _, job, _ in fitted.models})
+    spaces = sorted({key.job for key in fitted.models}, key=str)
     if REBASE in fitted.tables:
         return _rebased_evidence(fitted, table, ask)
     answer = np.empty((len(table), len(spaces), len(codes)))
     for s, space in enumerate(spaces):
         for y, code in enumerate(codes):
-            keys = [k for k in sorted(fitted.models) if k[1:] == (space, code)]
+            keys = [k for k in sorted(fitted.models) if (k.job, k.cls) == (space, code)]
             if not keys:
                 return None
             weights = log_shares([fitted.rows[k] for k in keys])
@@ -217,10 +187,10 @@ def class_log_probs(fitted: FittedParts, table: Table, ask: LogProbs) -> FloatAr
 def _class_rows(fitted: FittedParts) -> tuple[list[str], FloatArray]:
     """Clients, and (C, Y) rows of each class at each of them."""
     assert fitted.label is not None
-    clients = sorted({client for client, _, _ in fitted.rows})
+    clients = sorted({key.client for key in fitted.rows})
     rows = np.zeros((len(clients), fitted.schema[fitted.label].n_codes))
-    for (client, _, code), count in fitted.rows.items():
-        rows[clients.index(client), code] += count
+    for key, count in fitted.rows.items():
+        rows[clients.index(key.client), key.cls] += count
     return clients, rows
 
 
@@ -254,8 +224,8 @@ def _rebased_evidence(fitted: FittedParts, table: Table, ask: LogProbs) -> Float
     for client, counts in zip(clients, rows, strict=True):
         if (counts == 0).any():
             continue
-        job = next(name for holder, name, _ in fitted.models if holder == client)
-        evidence = [ask((client, job, code), table) for code in range(counts.size)]
+        job = next(key.job for key in fitted.models if key.client == client)
+        evidence = [ask(ModelKey(client, job, code), table) for code in range(counts.size)]
         log_probs = np.stack(evidence, axis=1)  # (n, Y)
         log_total = np.logaddexp.reduce(log_probs + log_q, axis=1, keepdims=True)
         terms.append(log_probs - np.where(np.isfinite(log_total), log_total, 0.0))

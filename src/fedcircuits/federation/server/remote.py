@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,9 @@ from fedcircuits.density.batched import Question, ask
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FedcircuitsWarning, FederationError, StorageError
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import digests
+from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.transport import ClientAwayError
 from fedcircuits.schema import Schema, Table
 
@@ -96,7 +97,7 @@ class RemoteDensity(Density):
 
     server: Server = field(repr=False)
     client: str
-    key: str
+    key: ModelName
     schema: Schema = field(repr=False)
     parameters: int
     evidence: Table | None = field(default=None, repr=False)
@@ -163,8 +164,8 @@ class RemoteDensity(Density):
 
     def to_record(self) -> Record:
         raise StorageError(
-            f"the model {self.key!r} stays at client {self.client!r} and cannot be saved here; "
-            "federate with placement='gathered' to save"
+            f"the model {str(self.key)!r} stays at client {self.client!r} and cannot be saved "
+            "here; federate with placement='gathered' to save"
         )
 
 
@@ -189,7 +190,7 @@ class AtClients:
                 client: _query([questions[at] for at in numbers], self.server.salt)
                 for client, numbers in by_client.items()
             }
-            replies, failures = self.server.try_call("query", "query", requests, m.Answers)
+            replies, failures = self.server.try_call(m.QUERY, requests)
             for error in failures.values():
                 if not isinstance(error, ClientAwayError):
                     raise error
@@ -241,12 +242,12 @@ def _query(questions: list[Question], salt: str) -> m.Query:
     for model in models:
         given |= model.given
     restricted = any(model.evidence is not None for model in models)
-    asked = [
+    asked = tuple(
         m.ModelQuestion(model.key, q.what, q.order, q.columns, q.seed)
         for model, q in zip(models, questions, strict=True)
-    ]
+    )
     return m.Query(
-        questions=[asdict(question) for question in asked],
+        questions=asked,
         columns=names,
         values=np.where(observed, values, 0.0),
         observed=observed,

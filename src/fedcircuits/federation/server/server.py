@@ -21,15 +21,17 @@ from fedcircuits.federation.client.describe import SKETCH_PARTS
 from fedcircuits.federation.plan.indicator import BoolMatrix, feature_indicator
 from fedcircuits.federation.plan.subspaces import Subspace, subspaces
 from fedcircuits.federation.server.settings import ServerSettings
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_codes
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.transport import ClientAwayError, Transport
+from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema, Sketch
 from fedcircuits.schema.schema import variable_grid
 
 Setting = Literal["horizontal", "vertical", "hybrid"]
+Request = TypeVar("Request", bound=m.Message)
 Reply = TypeVar("Reply", bound=m.Message)
 # Missingness is worth a state from this share of the rows and this many of them.
 FREQUENT_SHARE, FREQUENT_ROWS = 0.005, 10
@@ -84,31 +86,29 @@ class Server:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def call(
-        self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
-    ) -> dict[str, Reply]:
+    def call(self, verb: Verb[Request, Reply], requests: Mapping[str, Request]) -> dict[str, Reply]:
         """Send requests, count bytes, decode replies; the first failure is an error by name."""
-        answers, failures = self.try_call(phase, verb, requests, reply)
+        answers, failures = self.try_call(verb, requests)
         for client, error in failures.items():
             raise error if isinstance(error, ClientError) else ClientError(client, str(error))
         return answers
 
     def try_call(
-        self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
+        self, verb: Verb[Request, Reply], requests: Mapping[str, Request]
     ) -> tuple[dict[str, Reply], dict[str, ClientError]]:
         """As `call`, with the replies that came and the failures side by side."""
         payloads = {client: requests[client].to_bytes() for client in sorted(requests)}
         for client, data in payloads.items():
-            self.ledger.add(client, "to client", phase, verb, data)
+            self.ledger.add(client, "to client", verb.phase, verb.name, data)
         answers: dict[str, Reply] = {}
         failures: dict[str, ClientError] = {}
-        for client, answer in self.transport.call(verb, payloads, self.timeout).items():
+        for client, answer in self.transport.call(verb.name, payloads, self.timeout).items():
             if isinstance(answer, Exception):
                 failures[client] = _away(client, answer)
                 continue
-            self.ledger.add(client, "to server", phase, verb, answer)
+            self.ledger.add(client, "to server", verb.phase, verb.name, answer)
             try:
-                answers[client] = reply.from_bytes(answer)
+                answers[client] = verb.reply.from_bytes(answer)
                 fault = answers[client].fault(requests[client])
                 if fault is not None:
                     raise StorageError(fault)
@@ -129,7 +129,7 @@ class Server:
             raise FederationError("a federation needs at least one client")
         ask = m.Describe(self.min_rows)
         asked = dict.fromkeys(self.clients, ask)
-        described = self._call_or_drop("schema", "describe", asked, m.Description)
+        described = self._call_or_drop(m.DESCRIBE, asked)
         empty = [client for client, told in described.items() if told.n_rows == 0]
         for client in empty:
             self.drop(client, "it has no rows")
@@ -156,17 +156,17 @@ class Server:
             own = merged.select([n for n in merged.names if n in self.held[client]])
             requests[client] = m.Agree(own.to_json(), self.seed, self.label)
         self.schema: Schema = merged
-        ready = self._call_or_drop("schema", "agree", requests, m.Ready)
+        ready = self._call_or_drop(m.AGREE, requests)
         self.n_rows = {c: r.n_rows for c, r in ready.items()}
         self.label_counts = {c: r.label_counts for c, r in ready.items() if r.label_counts}
 
     def _call_or_drop(
-        self, phase: str, verb: str, requests: Mapping[str, m.Message], reply: type[Reply]
+        self, verb: Verb[Request, Reply], requests: Mapping[str, Request]
     ) -> dict[str, Reply]:
         """As `call`; with `allow_missing`, clients that fail are left out instead."""
         if not self.settings.allow_missing:
-            return self.call(phase, verb, requests, reply)
-        answers, failures = self.try_call(phase, verb, requests, reply)
+            return self.call(verb, requests)
+        answers, failures = self.try_call(verb, requests)
         for client, error in failures.items():
             if self.held:
                 self.lose(client, str(error))
@@ -269,7 +269,7 @@ class Server:
         """Number the rows that two or more clients hold; ids travel as salted digests only."""
         ask = m.AskDigests(self.salt)
         asked = dict.fromkeys(self.clients, ask)
-        told = self._call_or_drop("alignment", "digests", asked, m.Digests)
+        told = self._call_or_drop(m.DIGESTS, asked)
         if len(self.clients) == 1:
             return  # the others were left out
         digests = [told[c].digests.view("S12").reshape(-1) for c in self.clients]
@@ -296,12 +296,12 @@ class Server:
             requests[client] = m.Align(rows.astype(np.int32))
             self.aligned[client] = mine[rows]
         self.named_rows.clear()
-        self._call_or_drop("alignment", "align", requests, m.Ready)
+        self._call_or_drop(m.ALIGN, requests)
 
     def share_label(self) -> None:
         """Send the owner's label of aligned rows to the clients that lack it."""
         assert self.label is not None
-        told, numbers, codes = self.ask_label("alignment")
+        told, numbers, codes = self.ask_label()
         others = [c for c in self.clients if c not in self.label_holders]
         unknown, requests = len(told.categories), {}
         for client in others:
@@ -309,15 +309,15 @@ class Server:
             held = np.isin(numbers, self.aligned[client])
             mine[np.searchsorted(self.aligned[client], numbers[held])] = codes[held]
             requests[client] = replace(told, codes=pack_codes(mine, unknown + 1))
-        ready = self.call("alignment", "take_label", requests, m.Ready)
+        ready = self.call(m.TAKE_LABEL, requests)
         for client in others:
             self.held[client] = (*self.held[client], self.label)
             self.label_counts[client] = ready[client].label_counts
 
-    def ask_label(self, phase: str) -> tuple[m.Label, IntArray, IntArray]:
+    def ask_label(self) -> tuple[m.Label, IntArray, IntArray]:
         """The owner's answer, numbers (n,) of aligned rows whose label it knows, codes (n,)."""
         owner = self.label_holders[0]
-        told = self.call(phase, "tell_label", {owner: m.AskLabel()}, m.Label)[owner]
+        told = self.call(m.SEND_LABEL, {owner: m.AskLabel()})[owner]
         codes = told.unpacked(self.aligned[owner].size, owner)
         known = codes < len(told.categories)
         return told, self.aligned[owner][known], codes[known]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from fedcircuits import encoding
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.density import Density
 from fedcircuits.errors import StorageError
+from fedcircuits.federation.wire.codecs import decode_fields, encode_fields
 
 AS_IT_IS, PACKED = b"=", b"z"  # first byte of a model inside a message
 PACKED_UP_TO = 16 * 2**20
@@ -19,79 +20,58 @@ PACKED_UP_TO = 16 * 2**20
 
 @dataclass(frozen=True)
 class Message:
-    """Base of all messages."""
+    """Base of all messages; the types of its fields say how they travel (`codecs.py`)."""
 
     def to_bytes(self) -> bytes:
-        """The message as it travels."""
-        header: dict[str, Any] = {}
+        """Return the message as it travels."""
         arrays: Arrays = {}
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if entry.type == "Array":
-                arrays[entry.name] = np.asarray(value)
-            elif entry.type == "Arrays":
-                header[entry.name] = sorted(value)
-                arrays |= {f"{entry.name}/{key}": np.asarray(v) for key, v in value.items()}
-            else:
-                header[entry.name] = value
+        header = encode_fields(self, "", arrays)
         return encoding.pack(encoding.Record(type(self).__name__, header, arrays))
-
-    def fault(self, request: Message) -> str | None:
-        """What is wrong with this as the reply to a request, if anything."""
-        del request
-        return None
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The message in some bytes; anything else is a `StorageError`."""
+        """Return the message in some bytes; anything else is a `StorageError`."""
         record = encoding.unpack(data, kind=cls.__name__, name="the message")
-        values: dict[str, Any] = {}
         try:
-            for entry in fields(cls):
-                if entry.type == "Array":
-                    values[entry.name] = record.arrays[entry.name]
-                elif entry.type == "Arrays":
-                    keys = record.header[entry.name]
-                    values[entry.name] = {k: record.arrays[f"{entry.name}/{k}"] for k in keys}
-                else:
-                    values[entry.name] = record.header[entry.name]
-                    if not isinstance(values[entry.name], _PLAIN[str(entry.type).split("[")[0]]):
-                        raise StorageError(
-                            f"{entry.name} of a {cls.__name__} message is not {entry.type}"
-                        )
-        except (KeyError, TypeError) as error:
-            raise StorageError(f"a {cls.__name__} message lacks {error}") from None
-        return cls(**values)
+            made: Self = decode_fields(cls, record.header, "", record.arrays)
+        except StorageError as error:
+            raise StorageError(f"a {cls.__name__} message: {error}") from None
+        return made
+
+    def fault(self, request: Message) -> str | None:
+        """Return what is wrong with this as the reply to a request, None where nothing is."""
+        del request
+        return None
+
+    @property
+    def series(self) -> str:
+        """What the request is about, where several of one kind can be under way; else empty."""
+        return ""
 
 
-# What a field of a message may hold, by the first word of its type.
-_PLAIN: dict[str, Any] = {
-    "int": int,
-    "float": (int, float),
-    "str": str,
-    "bool": bool,
-    "list": list,
-    "dict": dict,
-    "str | None": (str, type(None)),
-}
+@dataclass(frozen=True)
+class Failed(Message):
+    """Client: the request was not carried out, and why."""
+
+    error: str
 
 
 def encoded(model: Density) -> Array:
-    """A model as an array, without its fit report: how long a fit took is not part of it."""
+    """Return a model as an array, without its fit report: how long a fit took is not part of it."""
     record = model.to_record()
     record.header["fit_report"] = None
     return model_array(encoding.pack(record))
 
 
 def report_of(model: Density) -> list[Any]:
-    """What the learner says about a fit, as it travels; time is told beside it, in fixed width."""
+    """Return what a learner reports about a fit; its time is sent beside it, in fixed width."""
     if model.fit_report is None:
         return []
     return [replace(model.fit_report, seconds=float("nan")).to_json()]
 
 
 def model_array(data: bytes) -> Array:
-    """The bytes of a model as an array that travels inside a message, made smaller if it is small.
+    """Return the bytes of a model as an array for a message, compressed if they are few.
 
     Large models (EiNets) hardly shrink, and packing them takes longer than sending them.
     """
@@ -101,13 +81,19 @@ def model_array(data: bytes) -> Array:
 
 
 def model_bytes(array: Array) -> bytes:
-    """The bytes of a model that came as an array."""
+    """Return the bytes of a model that came as an array; never more than a sender would pack."""
     data = array.tobytes()
     if data[:1] == AS_IT_IS:
         return data[1:]
     try:
         if data[:1] != PACKED:
             raise zlib.error("an unknown first byte")
-        return zlib.decompress(data[1:])
+        unpacker = zlib.decompressobj()
+        found = unpacker.decompress(data[1:], PACKED_UP_TO + 1)
+        if len(found) > PACKED_UP_TO:
+            raise zlib.error(f"more than {PACKED_UP_TO} bytes when unpacked")
+        if not unpacker.eof:
+            raise zlib.error("it is cut short")
+        return found
     except zlib.error as error:
         raise StorageError(f"a model came in a form that cannot be read: {error}") from None

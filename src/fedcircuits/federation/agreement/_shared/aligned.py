@@ -15,11 +15,10 @@ from fedcircuits.errors import ClientError, FederationError, StorageError
 from fedcircuits.federation.plan.indicator import feature_indicator
 from fedcircuits.federation.plan.subspaces import Subspace, subspaces
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import fingerprint
+from fedcircuits.federation.wire.names import CLUSTERS, Grouping
 from fedcircuits.federation.wire.packing import pack_choice, pack_codes, unpack_codes
-
-PHASE = "agreement"
 
 
 def common_rows(server: Server) -> IntArray:
@@ -42,12 +41,12 @@ def choice_of(server: Server, client: str, numbers: IntArray) -> Bytes:
     return pack_choice(np.isin(server.aligned[client], numbers))
 
 
-def name_rows(server: Server, client: str, numbers: IntArray, phase: str) -> str:
-    """A name for some of a client's aligned rows (n,), sorted; the client is told of it once."""
+def name_rows(server: Server, client: str, numbers: IntArray) -> str:
+    """A name for some of a client's aligned rows (n,), sorted; the client is sent it once."""
     name = fingerprint(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())[:16]
     if (client, name) not in server.named_rows:
         request = m.NameRows(name, choice_of(server, client, numbers))
-        server.call(phase, "name_rows", {client: request}, m.Ready)
+        server.call(m.NAME_ROWS, {client: request})
         server.named_rows.add((client, name))
     return name
 
@@ -55,22 +54,22 @@ def name_rows(server: Server, client: str, numbers: IntArray, phase: str) -> str
 def assign_classes(
     server: Server,
     clients: list[str],
-    group: str,
+    group: Grouping,
     numbers: IntArray,
     classes: IntArray,
     n_classes: int,
     tables: Mapping[str, FloatArray] | None = None,
 ) -> None:
-    """Tell clients the class of aligned rows, and r(l | k) to those with other rows too.
+    """Send clients the class of aligned rows, and r(l | k) to those with other rows too.
 
     Args:
         server: the run.
-        clients: whom to tell.
-        group: name of the grouping.
+        clients: who is sent the classes.
+        group: the grouping that is made.
         numbers: (n,) rows, sorted.
         classes: (n,) their classes.
         n_classes: R.
-        tables: (K_c, R) r(l | k) by client, for the rows that are not told.
+        tables: (K_c, R) r(l | k) by client, for the other rows.
     """
     requests = {}
     for client in clients:
@@ -79,8 +78,9 @@ def assign_classes(
         alone = tables is not None and int(mine.sum()) < server.n_rows[client]
         table = tables[client].astype(np.float16) if alone and tables is not None else nothing
         choice = choice_of(server, client, numbers)
-        requests[client] = m.Assign(group, choice, pack_codes(classes[mine], n_classes), table)
-    server.call(PHASE, "assign", requests, m.Ready)
+        packed, source = pack_codes(classes[mine], n_classes), CLUSTERS if tables else None
+        requests[client] = m.Assign(group, source, choice, packed, table)
+    server.call(m.ASSIGN, requests)
 
 
 def spaces_with_label(server: Server) -> list[tuple[tuple[str, ...], list[str]]]:
@@ -100,25 +100,25 @@ def cluster_everywhere(
     n_clusters: int,
     within_label: bool,
     *,
-    tell_rows: bool = True,
+    send_rows: bool = True,
     epsilon: float = 0.0,
 ) -> dict[str, m.Clustered]:
-    """Every client clusters its own columns and tells the index of its aligned rows.
+    """Have every client cluster its own columns and send the index of its aligned rows.
 
     Args:
         server: the run.
         n_clusters: K.
         within_label: whether the label's owner clusters within its classes.
-        tell_rows: whether indices are told at all.
+        send_rows: whether indices are sent at all.
         epsilon: above 0, by randomised response.
     """
     requests = {
         client: m.Cluster(
-            "K", list(server.held[client]), n_clusters, within_label, tell_rows, epsilon
+            CLUSTERS, list(server.held[client]), n_clusters, within_label, send_rows, epsilon
         )
         for client in server.clients
     }
-    return server.call(PHASE, "cluster", requests, m.Clustered)
+    return server.call(m.CLUSTER, requests)
 
 
 def aligned_indices(server: Server, clustered: Mapping[str, m.Clustered]) -> IntArray:
@@ -131,9 +131,9 @@ def aligned_indices(server: Server, clustered: Mapping[str, m.Clustered]) -> Int
         )
     columns = []
     for client in server.clients:
-        told, numbers = clustered[client], server.aligned[client]
+        reply, numbers = clustered[client], server.aligned[client]
         try:
-            index = unpack_codes(told.indices, numbers.size, told.rows.size)
+            index = unpack_codes(reply.indices, numbers.size, reply.rows.size)
         except StorageError as error:
             raise ClientError(client, f"a reply that cannot be read: {error}") from None
         columns.append(index[np.searchsorted(numbers, common)])

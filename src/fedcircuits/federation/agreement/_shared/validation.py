@@ -1,6 +1,6 @@
 """Validation rows: left out of fits, scored where the label is, no cell and no label in transit.
 
-A builder is scored on aligned rows by number: every client says how likely its part of a row is
+A circuit is scored on aligned rows by number: every client says how likely its part of a row is
 under each of its models, the server carries those numbers up through sums and products, and the
 label's owner compares the outcome with its label.
 """
@@ -19,26 +19,17 @@ from fedcircuits.federation.agreement._shared.aligned import choice_of, name_row
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire import messages as m
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import ModelKey
 from fedcircuits.schema import Table
 
-Key = tuple[str, str, int]
 ROWS_PER_PASS = 4096
 
 
-def key_of_model(key: Key) -> str:
-    """The name of a model at its client."""
-    return key[1] if key[2] < 0 else f"{key[1]}|{key[2]}"
-
-
-def ask_by_number(
-    server: Server, key: Key, numbers: IntArray, what: str, phase: str = "validation"
-) -> FloatArray:
+def ask_by_number(server: Server, key: ModelKey, numbers: IntArray, what: str) -> FloatArray:
     """A client's answer about aligned rows of its own: "log_prob" (n,) or "label" (n, Y)."""
-    request = m.Ask(
-        key_of_model(key), what, name_rows(server, key[0], numbers, phase), numbers.size
-    )
-    return np.asarray(server.call(phase, "ask", {key[0]: request}, m.Answer)[key[0]].values)
+    request = m.Ask(key.name, what, name_rows(server, key.client, numbers), numbers.size)
+    return np.asarray(server.call(m.ASK, {key.client: request})[key.client].values)
 
 
 @contextmanager
@@ -46,12 +37,12 @@ def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]
     """Fits inside use these aligned rows and a share of the others; afterwards all rows again."""
     everything = dict.fromkeys(server.clients, m.UseRows(np.zeros(0, dtype=np.uint8), 1.0))
     some = {c: m.UseRows(choice_of(server, c, numbers), share) for c in server.clients}
-    server.call("validation", "use_rows", some, m.Ready)
+    server.call(m.USE_ROWS, some)
     try:
         yield
     finally:
         here = {c: request for c, request in everything.items() if c in server.clients}
-        server.call("validation", "use_rows", here, m.Ready)
+        server.call(m.USE_ROWS, here)
 
 
 def log_joint_by_number(
@@ -91,10 +82,10 @@ def log_joint_by_number(
 
 
 def judge(server: Server, log_joint: FloatArray, numbers: IntArray) -> float:
-    """Mean log-loss of the label, told by its owner; without a label the mean of -log p(x)."""
+    """Mean log-loss of the label, from its owner; without a label the mean of -log p(x)."""
     holders = server.label_holders
     if not holders:
         return -float(log_joint.mean())
-    name = name_rows(server, holders[0], numbers, "validation")
+    name = name_rows(server, holders[0], numbers)
     request = {holders[0]: m.Judge(name, log_joint)}
-    return server.call("validation", "judge", request, m.Judged)[holders[0]].log_loss
+    return server.call(m.JUDGE, request)[holders[0]].log_loss

@@ -1,0 +1,102 @@
+"""Messages of the handshake: what columns a client has, and the schema that all agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedcircuits.arrays import Arrays
+from fedcircuits.federation.wire.message import Message
+from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+
+
+@dataclass(frozen=True)
+class Describe(Message):
+    """Server: asks for the columns; sketches must leave out what fewer than min_rows rows share."""
+
+    min_rows: int
+
+
+@dataclass(frozen=True)
+class Description(Message):
+    """Client: names, kinds, domains, row count, missing counts and sketches of numeric columns."""
+
+    schema: list[Any]
+    n_rows: int
+    n_missing: dict[str, int]
+    exact: dict[str, bool]
+    sketches: Arrays = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Agree(Message):
+    """Server: the agreed schema and grids of the client's columns, the seed, the label's name."""
+
+    schema: list[Any]
+    seed: int
+    label: str | None
+
+
+@dataclass(frozen=True)
+class Ready(Message):
+    """Client: done; the rows it can train on, and rows of each class where it holds the label."""
+
+    n_rows: int
+    label_counts: list[float]
+
+
+ROWS_AND_CLASSES = {
+    "rows": lambda reply: [reply.n_rows],
+    "rows of a class": lambda reply: reply.label_counts,
+}
+
+
+def _describe(request: Describe, terms: Terms, _: str | None) -> Asked:
+    if request.min_rows < terms.min_rows:
+        return Asked(
+            fault=f"sketches of groups of {request.min_rows} row(s); the smallest group is "
+            f"{terms.min_rows}: ask with min_rows={terms.min_rows} or more"
+        )
+    return Asked()
+
+
+def _agree(request: Agree, terms: Terms, _: str | None) -> Asked:
+    names = tuple(variable["name"] for variable in request.schema)
+    if terms.label == "no" and request.label in names:
+        return Asked(names, f"{request.label!r} as the label; no column here serves as one")
+    return Asked(names)
+
+
+DESCRIBE = declare(
+    Verb(
+        "describe",
+        Describe,
+        Description,
+        "schema",
+        (
+            Reveals(
+                "server",
+                Level.AGGREGATES,
+                "names, kinds and categories of columns, row and missing counts, sketches of "
+                "numbers over `min_rows` rows or more",
+            ),
+            Reveals("other clients", Level.AGGREGATES, "agreed categories and grids"),
+            Reveals("model", Level.AGGREGATES, "agreed categories and grids"),
+        ),
+        keeps_reply=False,
+        asks=_describe,
+        groups={"rows": lambda reply: [reply.n_rows]},
+    )
+)
+AGREE = declare(
+    Verb(
+        "agree",
+        Agree,
+        Ready,
+        "schema",
+        (Reveals("server", Level.AGGREGATES, "row count, rows of each class of the label"),),
+        changes_state=True,
+        asks=_agree,
+        groups=ROWS_AND_CLASSES,
+    )
+)

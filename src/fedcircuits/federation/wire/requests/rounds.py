@@ -1,0 +1,103 @@
+"""Messages of learning in rounds of sums (`joint` where rows are split)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.arrays import Array, Arrays
+from fedcircuits.federation.wire.message import Message
+from fedcircuits.federation.wire.names import JobId
+from fedcircuits.federation.wire.requests.fit import leaves
+from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+
+
+@dataclass(frozen=True)
+class Round(Message):
+    """Server: what all clients sent in the round before, summed; nothing in the first one.
+
+    `send` asks for the model when it is made: all clients hold the same, one is enough. Where
+    clients are named, the terms are to be masked among them (`masking.py`), by a nonce of the run.
+    """
+
+    job: JobId
+    columns: list[str]
+    number: int
+    send: bool
+    masked_with: list[str]
+    nonce: str
+    sums: Arrays
+
+    @property
+    def series(self) -> str:
+        return str(self.job)
+
+
+@dataclass(frozen=True)
+class RoundDone(Message):
+    """Client: what its rows add to the next sum; in the end the model instead.
+
+    `rows` and `parameters` are of the model, 0 before it is made.
+    """
+
+    made: bool
+    rows: float
+    parameters: int
+    seconds: Array
+    reports: list[Any]
+    sums: Arrays
+    model: Array
+
+    def fault(self, request: Message) -> str | None:
+        """Sums or a model, and the model where it was asked for."""
+        assert isinstance(request, Round)
+        if self.made and (self.sums or bool(self.model.size) is not request.send):
+            return "sums together with a model, or a model that was not asked for"
+        if not self.made and not self.sums:
+            return "neither sums nor a model"
+        if request.masked_with and any(a.dtype != np.int64 for a in self.sums.values()):
+            return "sums that are not masked"
+        return None
+
+
+def _round(request: Round, terms: Terms, _: str | None) -> Asked:
+    fault = leaves(not request.send, terms)
+    if terms.rounds == "masked" and not request.masked_with:
+        fault = (
+            "sums over its rows as they are; rounds is 'masked' in its policy: federate with "
+            "agreement='joint', masked=True and an id_secret"
+        )
+    if not terms.rounds:
+        fault = (
+            "sums over its rows, cell by cell and however few rows a cell has; rounds is false in "
+            "its policy: choose a rule that does without, such as agreement='product'"
+        )
+    return Asked(tuple(request.columns), fault)
+
+
+ROUND = declare(
+    Verb(
+        "round",
+        Round,
+        RoundDone,
+        "training",
+        (
+            Reveals(
+                "server",
+                Level.ROW_EVIDENCE,
+                "expected counts and gradients summed over the client's rows, cells of few rows "
+                "among them; with `masked=True` sums over all clients alone (masked sums)",
+            ),
+            Reveals("other clients", Level.MASKED_SUMS, "the sums over all clients"),
+            Reveals("model", Level.AGGREGATES, "one model of the rows of all clients"),
+        ),
+        costly=True,
+        changes_state=True,
+        makes_models=True,
+        reads_models=True,
+        asks=_round,
+        groups={"rows behind a model": lambda reply: [reply.rows]},
+    )
+)

@@ -1,0 +1,377 @@
+"""Messages about single rows: alignment by ids, labels, clusters, latent classes, anchors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.arrays import Array, IntArray
+from fedcircuits.errors import ClientError, StorageError
+from fedcircuits.federation.wire.message import Message
+from fedcircuits.federation.wire.names import Grouping
+from fedcircuits.federation.wire.packing import unpack_codes
+from fedcircuits.federation.wire.requests.handshake import ROWS_AND_CLASSES, Ready
+from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+
+# How refusals name what a policy's `label` allows.
+LABEL_ALLOWED = {
+    "used": "the label is used here and not sent (label = 'used')",
+    "no": "no column here serves as a label (label = 'no')",
+}
+
+
+@dataclass(frozen=True)
+class AskDigests(Message):
+    """Server: asks for digests of the ids, with the salt of this run."""
+
+    salt: str
+
+
+@dataclass(frozen=True)
+class Digests(Message):
+    """Client: (n, 12) bytes, one digest a row, in its own order."""
+
+    digests: Array
+
+    def fault(self, request: Message) -> str | None:
+        """(n, 12) bytes."""
+        del request
+        if self.digests.dtype != np.uint8 or self.digests.shape[1:] != (12,):
+            return f"digests of shape {self.digests.shape}, expected (rows, 12) bytes"
+        return None
+
+
+@dataclass(frozen=True)
+class Align(Message):
+    """Server: which rows (m,) of the client others hold too, in the order of the federation.
+
+    Later messages about aligned rows use this order and name no row.
+    """
+
+    rows: Array
+
+
+@dataclass(frozen=True)
+class NameRows(Message):
+    """Server: a name for some of the aligned rows (one bit a row; no byte for all of them)."""
+
+    name: str
+    choice: Array
+
+
+@dataclass(frozen=True)
+class AskLabel(Message):
+    """Server: asks the label's owner for the label of the aligned rows."""
+
+
+@dataclass(frozen=True)
+class Label(Message):
+    """The label codes of aligned rows, from its owner or on to the others.
+
+    `codes` is packed; the code after the last category means "not known".
+    """
+
+    codes: Array
+    categories: list[Any]
+    kind: str
+
+    def unpacked(self, n_rows: int, client: str) -> IntArray:
+        """(n,) the codes of a client's aligned rows."""
+        try:
+            return unpack_codes(self.codes, n_rows, len(self.categories) + 1)
+        except StorageError as error:
+            raise ClientError(client, f"labels that cannot be read: {error}") from None
+
+
+@dataclass(frozen=True)
+class Cluster(Message):
+    """Server: cluster these columns into K parts; within the label's classes where it is held.
+
+    With `send_rows` the index of every aligned row is asked for; with `epsilon` above 0 it is
+    sent by randomised response.
+    """
+
+    group: Grouping
+    columns: list[str]
+    n_clusters: int
+    within_label: bool
+    send_rows: bool
+    epsilon: float = 0.0
+
+    @property
+    def series(self) -> str:
+        return str(self.group)
+
+
+@dataclass(frozen=True)
+class Clustered(Message):
+    """Client: rows and stratum (label class, unnamed) of each cluster, indices of aligned rows.
+
+    `indices` is packed, in the order of the aligned rows.
+    """
+
+    rows: Array
+    strata: Array
+    indices: Array
+
+    def fault(self, request: Message) -> str | None:
+        """One stratum a cluster."""
+        del request
+        if self.strata.shape != self.rows.shape:
+            return f"{self.strata.size} strata of {self.rows.size} clusters"
+        return None
+
+
+@dataclass(frozen=True)
+class Assign(Message):
+    """Server: the class of chosen aligned rows (packed), and r(l | k) (K, R) for the others.
+
+    The table has no row where the class of every row is sent; `source` is the grouping that has
+    the clusters k.
+    """
+
+    group: Grouping
+    source: Grouping | None
+    choice: Array
+    classes: Array
+    table: Array
+
+    @property
+    def series(self) -> str:
+        return str(self.group)
+
+
+@dataclass(frozen=True)
+class AskStart(Message):
+    """Server: asks for centres of the client's own clusters of shared columns, to start from."""
+
+    columns: list[str]
+    n_clusters: int
+    within_label: bool
+    min_rows: int
+
+
+@dataclass(frozen=True)
+class Start(Message):
+    """Client: (K, 1 + F) stratum and centre of each large enough cluster, and its rows (K,)."""
+
+    centres: Array
+    rows: Array
+
+
+@dataclass(frozen=True)
+class AskCentres(Message):
+    """Server: asks for sums and counts of shared columns around centres (federated k-means).
+
+    `elsewhere` chooses aligned rows that another client counts.
+    """
+
+    group: Grouping
+    columns: list[str]
+    centres: Array
+    within_label: bool
+    elsewhere: Array
+
+    @property
+    def series(self) -> str:
+        return str(self.group)
+
+
+@dataclass(frozen=True)
+class CentreSums(Message):
+    """Client: for each centre the sum of rows nearest to it, their number and squared distances.
+
+    `once` leaves out the rows that another client counts.
+    """
+
+    sums: Array
+    rows: Array
+    once: Array
+    inertia: float
+
+    def fault(self, request: Message) -> str | None:
+        """One sum and one count a centre."""
+        assert isinstance(request, AskCentres)
+        k, width = request.centres.shape
+        if self.sums.shape != (k, width - 1) or not self.rows.shape == self.once.shape == (k,):
+            return f"sums of shape {self.sums.shape} for centres of shape {(k, width - 1)}"
+        return None
+
+
+@dataclass(frozen=True)
+class AskTable(Message):
+    """Server: asks how often parts of one grouping meet anchors of another."""
+
+    group: Grouping
+    anchors: Grouping
+    n_anchors: int
+    n_clusters: int
+
+
+@dataclass(frozen=True)
+class JointTable(Message):
+    """Client: (anchors, clusters) counts."""
+
+    counts: Array
+
+
+def _label(_: Message, terms: Terms, __: str | None) -> Asked:
+    if terms.label != "sent":
+        return Asked(
+            fault=f"the label of single rows; {LABEL_ALLOWED[terms.label]}: choose a rule that "
+            "does without, such as agreement='latent' with label_private=True"
+        )
+    return Asked()
+
+
+def _cluster(request: Cluster, terms: Terms, label: str | None) -> Asked:
+    by_class = request.within_label and label is not None
+    if by_class and request.send_rows and terms.label != "sent":
+        # Clusters within the classes: the index of a row gives its class away.
+        return Asked(
+            tuple(request.columns),
+            "clusters of single rows within the label's classes, which reveal its label; "
+            f"{LABEL_ALLOWED[terms.label]}, so ask with label_private=True",
+        )
+    return Asked(tuple(request.columns))
+
+
+def _start(request: AskStart, terms: Terms, _: str | None) -> Asked:
+    fault = None
+    if request.min_rows < terms.min_rows:
+        fault = f"centres of {request.min_rows} row(s); the smallest group is {terms.min_rows}"
+    return Asked(tuple(request.columns), fault)
+
+
+def _centres(request: AskCentres, _: Terms, __: str | None) -> Asked:
+    return Asked(tuple(request.columns))
+
+
+DIGESTS = declare(
+    Verb(
+        "digests",
+        AskDigests,
+        Digests,
+        "alignment",
+        (
+            Reveals(
+                "server",
+                Level.BOUNDED_CODES,
+                "a salted digest of every id: which rows two clients share; ids themselves where "
+                "they can be guessed and there is no `id_secret`",
+            ),
+        ),
+        keeps_reply=False,
+    )
+)
+ALIGN = declare(
+    Verb("align", Align, Ready, "alignment", (), changes_state=True),
+)
+NAME_ROWS = declare(
+    Verb("name_rows", NameRows, Ready, "alignment", (), changes_state=True),
+)
+SEND_LABEL = declare(
+    Verb(
+        "send_label",
+        AskLabel,
+        Label,
+        "alignment",
+        (
+            Reveals("server", Level.BOUNDED_CODES, "the label of every aligned row"),
+            Reveals("other clients", Level.BOUNDED_CODES, "the same, of their aligned rows"),
+        ),
+        keeps_reply=False,
+        asks=_label,
+    )
+)
+TAKE_LABEL = declare(
+    Verb(
+        "take_label",
+        Label,
+        Ready,
+        "alignment",
+        (Reveals("server", Level.AGGREGATES, "rows of each class of the label"),),
+        changes_state=True,
+        groups=ROWS_AND_CLASSES,
+    )
+)
+CLUSTER = declare(
+    Verb(
+        "cluster",
+        Cluster,
+        Clustered,
+        "agreement",
+        (
+            Reveals(
+                "server",
+                Level.BOUNDED_CODES,
+                "rows of each cluster; with `send_rows` the cluster of every aligned row, and "
+                "within the label's classes its class up to names",
+            ),
+        ),
+        costly=True,
+        changes_state=True,
+        asks=_cluster,
+        groups={"rows of a cluster": lambda reply: reply.rows},
+    )
+)
+ASSIGN = declare(
+    Verb(
+        "assign",
+        Assign,
+        Ready,
+        "agreement",
+        (Reveals("server", Level.AGGREGATES, "rows of each class"),),
+        changes_state=True,
+        groups=ROWS_AND_CLASSES,
+    )
+)
+START = declare(
+    Verb(
+        "start",
+        AskStart,
+        Start,
+        "agreement",
+        (Reveals("server", Level.AGGREGATES, "centres of clusters of `min_rows` rows or more"),),
+        costly=True,
+        asks=_start,
+        groups={"rows of a cluster": lambda reply: reply.rows},
+    )
+)
+CENTRES = declare(
+    Verb(
+        "centres",
+        AskCentres,
+        CentreSums,
+        "agreement",
+        (
+            Reveals(
+                "server",
+                Level.ROW_EVIDENCE,
+                "sums of shared columns around centres; differences of successive rounds can "
+                "isolate rows",
+            ),
+        ),
+        costly=True,
+        changes_state=True,
+        asks=_centres,
+        groups={
+            "rows around a centre": lambda reply: reply.rows,
+            # Which rows are counted elsewhere is the server's choice: their number is a group too.
+            "rows around a centre that are counted here": lambda reply: reply.once,
+            "rows around a centre that are counted elsewhere": lambda r: r.rows - r.once,
+        },
+    )
+)
+TABLE_OF = declare(
+    Verb(
+        "table_of",
+        AskTable,
+        JointTable,
+        "agreement",
+        (Reveals("server", Level.AGGREGATES, "how often clusters meet anchors"),),
+        groups={"rows of a cell": lambda reply: reply.counts.ravel()},
+    )
+)

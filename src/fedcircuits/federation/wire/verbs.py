@@ -1,0 +1,155 @@
+"""One declaration a message: what it is called, what it does to a client, what it reveals.
+
+`VERBS` has them all, by name; each is declared beside its request and reply in `requests/`. Client
+dispatch, policy guard, phases of the ledger, replay after restarts and the table of messages in
+docs/policy.md follow from these declarations and from nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from fedcircuits.federation.wire.message import Message
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+Phase = Literal["schema", "alignment", "agreement", "training", "validation", "query"]
+Recipient = Literal["server", "other clients", "model"]
+
+
+class Level(StrEnum):
+    """What a message reveals about single rows, least first."""
+
+    NOTHING = "nothing"
+    AGGREGATES = "aggregates"  # sums over groups of rows, and models
+    MASKED_SUMS = "masked sums"  # whose terms only their client knows
+    BOUNDED_CODES = "bounded codes"  # at most some bits a row
+    ROW_EVIDENCE = "row evidence"  # whoever holds the models can reconstruct rows
+
+
+@dataclass(frozen=True)
+class Reveals:
+    """What one recipient learns.
+
+    Attributes:
+        to: the recipient.
+        level: about single rows.
+        what: in words.
+    """
+
+    to: Recipient
+    level: Level
+    what: str
+
+
+class Terms(Protocol):
+    """What declarations need to know of a client's policy (`policy/policy.py` has the meanings)."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def min_rows(self) -> int: ...
+    @property
+    def placement(self) -> str: ...
+    @property
+    def rounds(self) -> bool | str: ...
+    @property
+    def queries(self) -> tuple[str, ...]: ...
+    @property
+    def rows_by_id(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for, as a policy sees it.
+
+    Attributes:
+        columns: that it names as the client's.
+        fault: why the policy does not allow it, and what would be allowed; None where it does.
+    """
+
+    columns: tuple[str, ...] = ()
+    fault: str | None = None
+
+
+def asks_nothing(request: Message, terms: Terms, label: str | None) -> Asked:
+    """A request that names no column and that every policy allows."""
+    del request, terms, label
+    return Asked()
+
+
+@dataclass(frozen=True)
+class Verb(Generic[Q, R]):
+    """One message and its reply.
+
+    Attributes:
+        name: as it travels, and as a policy's `requests` names it.
+        request: its type.
+        reply: type of the reply.
+        phase: under which the ledger counts both.
+        reveals: what recipients learn from the reply, at most one entry for each.
+        costly: whether it takes long or draws numbers, so that a client keeps its last reply.
+        changes_state: whether later replies depend on it.
+        makes_models: whether it fits models (which only verbs that read models look at).
+        reads_models: whether it needs the models fitted so far.
+        keeps_reply: whether a server that is started again may use the reply it has on disk.
+        asks: request, policy and label (None where the client does not own it) to what is wanted.
+        groups: row counts in the reply by what is counted; none may be below `min_rows`.
+    """
+
+    name: str
+    request: type[Q]
+    reply: type[R]
+    phase: Phase
+    reveals: tuple[Reveals, ...]
+    costly: bool = False
+    changes_state: bool = False
+    makes_models: bool = False
+    reads_models: bool = False
+    keeps_reply: bool = True
+    asks: Callable[[Q, Terms, str | None], Asked] = asks_nothing
+    groups: Mapping[str, Callable[[R], Iterable[float]]] = field(default_factory=dict)
+
+
+VERBS: dict[str, Verb[Any, Any]] = {}
+
+
+def declare(verb: Verb[Q, R]) -> Verb[Q, R]:
+    """Add a verb to `VERBS`; a name is declared once."""
+    if verb.name in VERBS:
+        raise ValueError(f"the verb {verb.name!r} is declared twice")
+    VERBS[verb.name] = verb
+    return verb
+
+
+def markdown_table() -> str:
+    """Return the table of messages in docs/policy.md."""
+    lines = [
+        "| message | phase | the server learns (level) | others learn | smallest group | state |",
+        "|---|---|---|---|---|---|",
+    ]
+    for verb in VERBS.values():
+        to = {entry.to: f"{entry.what} ({entry.level.value})" for entry in verb.reveals}
+        others = "; ".join(f"{who}: {words}" for who, words in to.items() if who != "server")
+        state = [
+            words
+            for words, holds in (
+                ("changes the client", verb.changes_state),
+                ("fits models", verb.makes_models),
+                ("reads models", verb.reads_models),
+            )
+            if holds
+        ]
+        cells = [
+            f"`{verb.name}`",
+            verb.phase,
+            to.get("server", "nothing"),
+            others,
+            ", ".join(verb.groups),
+            ", ".join(state),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
