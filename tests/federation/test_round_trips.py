@@ -99,7 +99,7 @@ CONDITIONED: dict[str, Query] = {
     "predict_proba of a count": lambda f: f.predict_proba(asked(), "visits"),
     "predict": lambda f: f.predict(asked(), LABEL),
     "predict a number": lambda f: f.predict(asked(), "size"),
-    "impute, likeliest": lambda f: f.impute(asked()),
+    "impute, likeliest": lambda f: f.impute(asked(), "likeliest"),
     "impute, mean": lambda f: f.impute(asked(), "mean"),
     "expectation": lambda f: f.expectation("size", asked().drop(columns="size")),
     "expectation with gaps": lambda f: f.expectation("income", asked()[["size", LABEL]]),
@@ -166,6 +166,11 @@ def test_samples_take_three_round_trips_and_are_the_same_draws(case: Case, given
     filled = remote.impute(asked(), "sample", seed=4)
     assert 1 <= transport.trips <= 3
     pd.testing.assert_frame_equal(filled, here.impute(asked(), "sample", seed=4))
+    transport.trips = 0
+    several = remote.impute(asked(), draws=3, seed=4)
+    assert 1 <= transport.trips <= 3
+    for one, other in zip(several, here.impute(asked(), draws=3, seed=4), strict=True):
+        pd.testing.assert_frame_equal(one, other)
 
 
 def test_making_a_marginal_or_a_condition_takes_at_most_three(case: Case) -> None:

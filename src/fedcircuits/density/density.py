@@ -241,8 +241,10 @@ class Density(Probabilities):
         self._check_possible(table, "error")
         if draws is not None:
             times = _whole(draws, "draws is a whole number of completions >= 0")
-            rng = np.random.default_rng(seed)
-            return [self._filled(table, self.sample_table(table, rng)) for _ in range(times)]
+            every = table.rows(np.tile(np.arange(len(table)), times))  # all draws in one step
+            drawn = self.sample_table(every, np.random.default_rng(seed))
+            shape = times, len(table), len(self.schema)
+            return [self._filled(table, values) for values in drawn.reshape(shape)]
         if how == "likeliest":
             return self._filled(table, self.mpe_table(table))
         if how == "sample":
