@@ -1,4 +1,4 @@
-"""Putting a circuit together from many nodes at once; learners and queries use it.
+"""`Assembler`: build a circuit from many nodes at once, for learners and queries.
 
 `build` is the friendly way for a person; this is the fast way for a program. Nodes are numbered
 as they are added; `Circuit.assemble` drops what the root does not reach, puts leaves first, orders
@@ -35,7 +35,7 @@ class Assembler(StructureBuilder):
         return numbers
 
     def parts(self, root: int) -> tuple[tuple[LeafGroup, ...], Structure]:
-        """Leaf groups and structure of the circuit below `root`."""
+        """Return leaf groups and structure of the circuit below `root`."""
         alive = self.reached(root)
         groups, new, first = [], np.full(self._n, -1, dtype=np.int64), 0
         for family, column, params, grid, numbers in self._merged_groups():
@@ -53,7 +53,7 @@ class Assembler(StructureBuilder):
         return tuple(groups), self.structure(alive, new, first)
 
     def _merged_groups(self) -> list[tuple[LeafFamily, int, Params, Grid | None, IntArray]]:
-        """Leaves of one family, column and grid in one group: fewer and larger array operations."""
+        """Merge leaves of one family, column and grid into one group: fewer, larger operations."""
         merged: dict[tuple[int, str, object], list[int]] = {}
         for at, (family, column, params, grid, _) in enumerate(self._groups):
             shapes = tuple(np.asarray(params[name]).shape[1:] for name in family.parameters)

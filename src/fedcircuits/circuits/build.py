@@ -1,4 +1,4 @@
-"""Writing a circuit down by hand: leaves, sums and products, checked once when built.
+"""Build a circuit by hand from leaves, sums and products, checked once when built.
 
 ```python
 from fedcircuits.circuits import build as b
@@ -32,33 +32,33 @@ from fedcircuits.schema.variable import KINDS
 
 
 def gaussian(variable: str, mean: float, sd: float) -> Leaf:
-    """Normal distribution."""
+    """Return a leaf with a normal distribution."""
     return Leaf(variable, "gaussian", {"mean": mean, "sd": sd})
 
 
 def truncated_gaussian(variable: str, mean: float, sd: float, low: float, high: float) -> Leaf:
-    """Normal distribution on an interval."""
+    """Return a leaf with a normal distribution on an interval."""
     params = {"mean": mean, "sd": sd, "low": low, "high": high}
     return Leaf(variable, "truncated_gaussian", params)
 
 
 def uniform(variable: str, low: float, high: float) -> Leaf:
-    """Uniform distribution on an interval."""
+    """Return a leaf with a uniform distribution on an interval."""
     return Leaf(variable, "uniform", {"low": low, "high": high})
 
 
 def categorical(variable: str, probs: ArrayLike) -> Leaf:
-    """Probabilities of the categories, in the order of the schema."""
+    """Return a leaf with probabilities of the categories, in the order of the schema."""
     return Leaf(variable, "categorical", {"probs": np.asarray(probs, dtype=float)})
 
 
 def bernoulli(variable: str, p: float) -> Leaf:
-    """Probability p of the second of two categories."""
+    """Return a leaf with probability p of the second of two categories."""
     return categorical(variable, [1 - p, p])
 
 
 def poisson(variable: str, rate: float) -> Leaf:
-    """Poisson distribution of a count."""
+    """Return a leaf with a Poisson distribution of a count."""
     return Leaf(variable, "poisson", {"rate": rate})
 
 
@@ -74,12 +74,12 @@ def histogram(variable: str, grid: Grid, masses: ArrayLike) -> Leaf:
 
 
 def sum(children: Sequence[Node], weights: Sequence[float]) -> Sum:
-    """A mixture."""
+    """Return a sum node: a mixture of children over the same variables."""
     return Sum(tuple(children), tuple(float(w) for w in weights))
 
 
 def product(children: Sequence[Node]) -> Product:
-    """Independent factors."""
+    """Return a product node: independent children over disjoint variables."""
     return Product(tuple(children))
 
 
@@ -184,7 +184,7 @@ def _add_leaf(assembler: Assembler, leaf: Leaf, faults: list[str]) -> int:
 
 
 class _StandIn(Gaussian):
-    """Takes the place of a leaf whose fault is already noted."""
+    """Replaces a leaf whose fault is already listed, so that checking can go on."""
 
     name = "stand-in"
     kinds: ClassVar[Any] = KINDS

@@ -133,17 +133,17 @@ class Circuit(Density):
 
     @cached_property
     def plan(self) -> EvaluationPlan:
-        """The order of evaluation, worked out once."""
+        """The steps of evaluation, computed once."""
         return EvaluationPlan.of(self.structure)
 
     @property
     def n_nodes(self) -> int:
-        """Leaves, sums and products."""
+        """Number of leaves, sums and products."""
         return self.structure.n_nodes
 
     @property
     def n_edges(self) -> int:
-        """Edges."""
+        """Number of edges from sums and products to children."""
         return self.structure.n_edges
 
     @property
@@ -153,7 +153,7 @@ class Circuit(Density):
 
     @property
     def n_parameters(self) -> int:
-        """Free parameters: sums' weights less one each, and the leaves' own."""
+        """Number of free parameters: weights of each sum less one, and those of the leaves."""
         arity = self.structure.arity[self.structure.is_sum]
         leaves = sum(g.family.n_parameters(g.params) for g in self.groups)
         return int((arity - 1).sum()) + leaves
@@ -197,7 +197,7 @@ class Circuit(Density):
 
     @staticmethod
     def assemble(assembler: Assembler, root: int, fit_report: FitReport | None = None) -> Circuit:
-        """The circuit below `root` of the nodes an assembler has collected."""
+        """Return the circuit below `root` of the nodes an assembler has collected."""
         groups, structure = assembler.parts(root)
         return Circuit(assembler.schema, groups, structure, fit_report)
 

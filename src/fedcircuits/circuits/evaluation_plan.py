@@ -41,7 +41,7 @@ class _Together:
 
     @cached_property
     def out(self) -> Index:
-        """Where the values of the nodes go."""
+        """Rows of the value array that the nodes fill."""
         return as_index(self.nodes)
 
 
@@ -93,7 +93,7 @@ class DenseSums(_Together):
 
     @cached_property
     def source(self) -> Index:
-        """Where the values of the children are."""
+        """Rows of the value array that hold the children."""
         return as_index(self.children)
 
 
@@ -102,7 +102,7 @@ Step = Products | Sums | DenseSums
 
 @dataclass(frozen=True, eq=False)
 class EvaluationPlan:
-    """Steps from the leaves to the root."""
+    """Steps that evaluate a circuit from the leaves to the root."""
 
     steps: tuple[Step, ...]
 

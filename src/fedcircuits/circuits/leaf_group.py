@@ -1,4 +1,4 @@
-"""Leaves that are evaluated together."""
+"""`LeafGroup`: leaves of one family over one variable, evaluated together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LeafGroup:
 
     @property
     def size(self) -> int:
-        """L."""
+        """Number of leaves L."""
         return int(self.params[self.family.parameters[0]].shape[0])
 
     @property

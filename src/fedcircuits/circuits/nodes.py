@@ -1,4 +1,4 @@
-"""Nodes as a person writes them; `build` turns them into a circuit."""
+"""Leaf, sum and product nodes as users write them; `build` makes a circuit of them."""
 
 from __future__ import annotations
 

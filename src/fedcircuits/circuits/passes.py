@@ -1,4 +1,4 @@
-"""The two passes every query is made of: values up from the leaves, flows down from the root."""
+"""The upward and downward pass of which queries are made: values to the root, flows to leaves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Combine = Callable[[FloatArray, Step], None]
 
 
 def chunk_rows(n_nodes: int) -> int:
-    """Rows in a chunk: the array of all nodes' values stays small enough for the caches."""
+    """Return how many rows to evaluate at once so that the values of all nodes fit the caches."""
     return int(np.clip(CHUNK_BYTES // (8 * max(n_nodes, 1)), 16, 4096))
 
 

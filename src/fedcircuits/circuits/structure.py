@@ -1,4 +1,4 @@
-"""The shape of a circuit as flat arrays: order, levels, scopes, and whether it is one.
+"""`Structure`: sums, products and edges of a circuit as flat arrays, with checks of validity.
 
 Nodes 0..n_leaves-1 are leaves, the others sums and products; children come before parents and the
 root is last.
@@ -22,7 +22,7 @@ WEIGHT_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Inner nodes and edges.
+    """Sums, products and edges of a circuit as flat arrays.
 
     Attributes:
         n_leaves: leaves come first.

@@ -1,4 +1,4 @@
-"""Collecting sums and products over leaves of any kind, and ordering them for evaluation."""
+"""`StructureBuilder`: collect sums and products over leaves or parts, order them for evaluation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedcircuits.errors import StructureError
 
 
 class StructureBuilder:
-    """Nodes are numbered as they are added; children come before parents."""
+    """Collects sums and products; nodes are numbered as they are added, children first."""
 
     def __init__(self) -> None:
         self._n = 0
@@ -21,7 +21,7 @@ class StructureBuilder:
         self._log_weights: list[FloatArray] = []  # (k, r) of each block
 
     def number(self, k: int) -> IntArray:
-        """Numbers for k new leaves."""
+        """Return numbers for k new leaves."""
         numbers = np.arange(self._n, self._n + k)
         self._n += k
         return numbers

@@ -49,7 +49,7 @@ class Learner(Protocol):
 
 @runtime_checkable
 class LearnsLabel(Learner, Protocol):
-    """A learner that is told which column is to be predicted."""
+    """A learner with a setting for the column to be predicted."""
 
     @property
     def label(self) -> str | None:
@@ -73,7 +73,7 @@ class LearnsClasses(Learner, Protocol):
 
 @runtime_checkable
 class LearnsAgreedSchema(Learner, Protocol):
-    """A learner that can be told to leave columns, categories and grids of a schema as they are."""
+    """A learner that can leave columns, categories and grids of a schema as they are."""
 
     def for_agreed_schema(self) -> Self:
         """Return the learner for a table whose schema was agreed with other clients.

@@ -1,4 +1,4 @@
-"""`auto`: try the learners that fit the data on validation rows, and say which won."""
+"""`Auto`: compare several learners on validation rows and return the model of the best."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAST_ROWS = 20  # with fewer there is nothing to validate on
 
 @dataclass(frozen=True)
 class Auto:
-    """The best of several learners.
+    """Fits several learners and keeps the one with the best validation score.
 
     Attributes:
         label: column to be predicted well; then the log-loss of the label decides, else the
@@ -55,9 +55,9 @@ class Auto:
         table, left_out = (table, []) if self.agreed_schema else without_ids(table, self.label)
         if len(table) < LEAST_ROWS:
             name = "factorised" if self.label is None else "hclt"
-            told = f"only {len(table)} rows: too few to choose a learner on, {name} by default"
+            reason = f"only {len(table)} rows: too few to choose a learner on, {name} by default"
             only = self.candidates()[name].fit(table, rng)
-            return _told(only, {}, [name], (*left_out, told))
+            return _with_scores(only, {}, [name], (*left_out, reason))
         held = np.zeros(len(table), dtype=bool)
         held[rng.permutation(len(table))[: int(VALIDATION_SHARE * len(table))]] = True
         train, judge = table.rows(~held), table.rows(held)
@@ -77,7 +77,7 @@ class Auto:
         order = sorted(scores, key=lambda name: scores[name], reverse=True)
         best = self.candidates()[order[0]].fit(table, np.random.default_rng(seeds[-1]))
         lost = [f"{name} could not be fitted: {why}" for name, why in failed.items()]
-        return _told(best, scores, order, (*left_out, *lost))
+        return _with_scores(best, scores, order, (*left_out, *lost))
 
     def _score(self, model: Density, judge: Table) -> float:
         """Mean log p(label | rest) or mean log-density of the judging rows; -inf counts as is."""
@@ -95,10 +95,10 @@ class Auto:
         return float(np.average(log_loss, weights=weights[known]))
 
 
-def _told(
+def _with_scores(
     best: Density, scores: dict[str, float], order: list[str], warnings: tuple[str, ...]
 ) -> Density:
-    """The winner with an account of the contest in its report; `order` is best first."""
+    """Return the best model with all validation scores in its report; `order` is best first."""
     report = best.fit_report or FitReport(order[0], 0.0)
     kept = {**report.kept, "auto chose": order[0]}
     if len(order) > 1:

@@ -1,4 +1,4 @@
-"""The simplest learner: every column by itself. A baseline, and what tiny tables can support."""
+"""`Factorised`: learn every column independently; a baseline, and enough for tiny tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcircuits.schema import Table
 
 @dataclass(frozen=True)
 class Factorised:
-    """A product of one leaf a column.
+    """Learns a product with one leaf for each column.
 
     Attributes:
         smoothing: pseudo-count of every category or state.

@@ -26,7 +26,7 @@ LEAST_SHARE_OF_SD = 0.01  # of the column's: the narrowest a component may be
 
 @dataclass(frozen=True)
 class GaussianMixture:
-    """A mixture with normal leaves.
+    """Learns a mixture whose numeric columns have normal leaves.
 
     Attributes:
         label: column to be predicted well; each of its classes is a mixture of its own.
@@ -121,6 +121,6 @@ def _filled(table: Table, at: int) -> FloatArray:
 
 
 def shares(masses: list[float]) -> list[float]:
-    """Masses as weights that sum to one."""
+    """Return weights that sum to one in proportion to masses."""
     total = float(np.sum(masses))
     return [mass / total for mass in masses]

@@ -1,4 +1,4 @@
-"""What table learners do before they learn: states for missing values, grids, codes, warnings."""
+"""Prepare a table for learners that work on states: missing values, grids, codes, warnings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Missing = Literal["state", "marginalise"]
 FREQUENT_SHARE, FREQUENT_ROWS = 0.005, 10
 # A column of at least this many rows, all different, is a name for the row and not a measurement.
 ID_ROWS = 30
-# A warning tells of numbers whose ranks go together like this; looked for in so many rows, columns.
+# Rank correlation from which a pair of numbers gets a warning; rows and columns that are examined.
 NEAR_COPY, NEAR_ROWS, NEAR_COLUMNS = 0.999, (50, 2_000), 200
 # Up to this many rows the order of the rows is made not to matter.
 CANONICAL_ROWS = 20_000
@@ -79,7 +79,7 @@ def prepare(
 
 
 def in_canonical_order(table: Table) -> Table:
-    """Small tables with whole weights written out and rows sorted.
+    """Return small tables with rows sorted and repeated by their weights.
 
     Rows are held out at random while learning; sorted first, the model depends neither on the
     order of the rows nor on whether a row is repeated or weighted.
@@ -97,7 +97,7 @@ def in_canonical_order(table: Table) -> Table:
 
 
 def _with_label(table: Table, label: str | None) -> tuple[Table, list[str]]:
-    """Rows that have a label, of which there must be some."""
+    """Return the rows that have a label; an error where there are none."""
     if len(table) == 0:
         raise LearningError("cannot learn from a table without rows")
     if table.weights is not None and table.weights.sum() <= 0:
@@ -122,7 +122,7 @@ def _with_label(table: Table, label: str | None) -> tuple[Table, list[str]]:
 
 
 def without_ids(table: Table, label: str | None) -> tuple[Table, list[str]]:
-    """The table without columns that merely number or name the rows."""
+    """Return the table without columns that only number or name the rows, and warnings."""
     ids = [
         v.name
         for at, v in enumerate(table.schema)
@@ -133,8 +133,10 @@ def without_ids(table: Table, label: str | None) -> tuple[Table, list[str]]:
     kept = [name for name in table.schema.names if name not in ids]
     if not [name for name in kept if name != label]:
         raise LearningError(f"nothing is left to learn: {ids} only name the rows")
-    told = [f"left out {name!r}: every row has a value of its own, as an id has" for name in ids]
-    return table.columns(kept), told
+    warnings = [
+        f"left out {name!r}: every row has a value of its own, as an id has" for name in ids
+    ]
+    return table.columns(kept), warnings
 
 
 def _is_id(variable: Variable, seen: FloatArray) -> bool:
@@ -151,7 +153,7 @@ def _is_id(variable: Variable, seen: FloatArray) -> bool:
 
 
 def _with_missing_states(table: Table, label: str | None) -> Table:
-    """Missing cells of columns that often lack a value become observed as missing."""
+    """Return the table with a state "missing" in columns that often lack a value."""
     least = max(FREQUENT_ROWS, FREQUENT_SHARE * len(table))
     values, observed = table.values.copy(), table.observed.copy()
     changed = []
@@ -168,7 +170,7 @@ def _with_missing_states(table: Table, label: str | None) -> Table:
 
 
 def column_warnings(table: Table) -> list[str]:
-    """Columns that say nothing, or say the same twice, and too few rows."""
+    """Return warnings about empty, constant and repeated columns, and about few rows."""
     warnings = []
     seen_before: dict[bytes, str] = {}
     for at, variable in enumerate(table.schema):
@@ -190,7 +192,7 @@ def column_warnings(table: Table) -> list[str]:
 
 
 def _near_copies(table: Table, names: set[str]) -> list[str]:
-    """Numbers, among those named, that all but follow from another one."""
+    """Return warnings about named numeric columns that nearly repeat another one."""
     least, most = NEAR_ROWS
     columns = [at for at, v in enumerate(table.schema) if v.name in names and not v.is_coded][
         :NEAR_COLUMNS

@@ -34,7 +34,7 @@ Float32Array = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    """Which columns of the trees' input are made from which variables.
+    """Maps the variables of a table to the input columns of trees.
 
     Attributes:
         schema: the variables that are looked at, the label not among them.
@@ -154,7 +154,7 @@ class Trees:
 
     @property
     def n_trees(self) -> int:
-        """T."""
+        """Number of trees T."""
         return int(self.first.size)
 
     @property
@@ -257,7 +257,7 @@ def _typed(arrays: dict[str, Any], name: str, dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class TreeClassifier:
-    """A decision tree.
+    """Learns a decision tree.
 
     Attributes:
         max_depth: most splits on a path; None for no limit.
@@ -282,7 +282,7 @@ class TreeClassifier:
 
 @dataclass(frozen=True)
 class ForestClassifier:
-    """A random forest.
+    """Learns a random forest.
 
     Attributes:
         n_trees: how many.

@@ -1,4 +1,4 @@
-"""Fitting the default table learners from coded rows: `hclt` and `mixture`.
+"""Fit the default table learners, `hclt` and `mixture`, to coded rows.
 
 Steps: hold out validation rows; Chow-Liu structure (or a single latent); EM with early stop; with a
 label the tilt, whose prior strengths are estimated per column and chosen on validation; class
@@ -93,7 +93,7 @@ def fit_mixture(
 
 
 def with_more_held(train: Sample, held: Sample, rng: np.random.Generator) -> tuple[Sample, Sample]:
-    """Training and validation rows of the label's choices: some of the former follow the latter.
+    """Return training and validation rows with more of the latter, for choices about the label.
 
     Few validation rows stay as they are; `label_fit.py` cross-validates there.
     """
@@ -116,10 +116,10 @@ def _fit(
     progress: Progress | None,
     is_tree: bool,
 ) -> FittedTree:
-    """Shared body of the two learners."""
+    """Fit a tree or a mixture: the steps that both learners share."""
     options = options or FitOptions()
     sizes = _overridden(automatic_sizes(len(sample.codes), cards), options)
-    tell: Progress = progress if progress is not None else (lambda _fraction, _text: None)
+    notify: Progress = progress if progress is not None else (lambda _fraction, _text: None)
     clock = time.process_time()
     if validation is None:
         train_rows, held_rows = split_rows(sample, options.validation_share, rng)
@@ -129,8 +129,8 @@ def _fit(
         held = Sample(validation[0], np.ones(len(validation[0])), validation[1])
     # The products are small: a second BLAS thread would mostly wait for the first.
     with threadpool_limits(limits=1, user_api="blas"):
-        tell(0.0, "structure")
-        result, tried = _fit_tree(train, held, cards, rng, sizes, is_tree, tell)
+        notify(0.0, "structure")
+        result, tried = _fit_tree(train, held, cards, rng, sizes, is_tree, notify)
         em_seconds = time.process_time() - clock
         report: dict[str, object] = {
             "learner": "hclt" if is_tree else "mixture",
@@ -154,7 +154,7 @@ def _fit(
         if sample.labels is None or n_classes < 2:
             model = class_tree_of(tree)
         elif options.aim == "density":
-            tell(0.6, "classes")
+            notify(0.6, "classes")
             model, curve = fit_class_trees(result.tree, train, held, sample, sizes.smoothing)
             report["train_log_likelihood"] = curve
         else:
@@ -162,7 +162,7 @@ def _fit(
             if validation is None:
                 train, held = with_more_held(train, held, rng)
                 report["n_label_validation_rows"] = len(held.codes)
-            tell(0.6, "tilt")
+            notify(0.6, "tilt")
             tilted, plan, label_report = fit_label(
                 result.tree,
                 tree,
@@ -174,21 +174,21 @@ def _fit(
                 n_classes,
                 options,
                 rng,
-                tell,
+                notify,
             )
             report.update(label_report)
             model = renormalise(tilted)
             if plan is not None:
-                tell(0.95, "trees on all rows")
+                notify(0.95, "trees on all rows")
                 forest = plan.grow(sample, cards, ordered, n_classes, rng)
     report["seconds"] = time.process_time() - clock
     report["n_parameters"] = tree.n_parameters + (0 if tilted is None else tilted.g.size)
-    tell(1.0, "done")
+    notify(1.0, "done")
     return FittedTree(model=model, tree=tree, tilted=tilted, forest=forest, report=report)
 
 
 def _overridden(sizes: Sizes, options: FitOptions) -> Sizes:
-    """Sizes with the caller's overrides."""
+    """Return automatic sizes with the caller's options in place of them."""
     given = {
         "n_states": options.n_states,
         "n_iterations": options.n_iterations,
@@ -206,7 +206,7 @@ def _fit_tree(
     rng: np.random.Generator,
     sizes: Sizes,
     is_tree: bool,
-    tell: Progress,
+    notify: Progress,
 ) -> tuple[EmResult, dict[str, float]]:
     """Structure, start and EM with early stop; the best number of states on validation.
 
@@ -246,7 +246,7 @@ def _fit_tree(
             options,
             rng,
             (held.codes, held.weights) if has_validation else None,
-            lambda fraction, text: tell(0.05 + 0.5 * fraction, text),
+            lambda fraction, text: notify(0.05 + 0.5 * fraction, text),
         )
         if not has_validation:
             return result, tried
@@ -261,7 +261,7 @@ def _fit_tree(
 
 
 def _refit(tree: LatentTree, sample: Sample, rng: np.random.Generator, sizes: Sizes) -> LatentTree:
-    """A few more EM steps on all rows."""
+    """Return the tree after a few more EM steps on all rows."""
     options = EmOptions(
         n_iterations=sizes.n_refit_steps, n_warmup_epochs=0, smoothing=sizes.smoothing
     )

@@ -39,7 +39,7 @@ MANY_CLASSES, MOST_STATES_MANY_CLASSES = 10, 32
 
 @dataclass(frozen=True)
 class Hclt:
-    """Hidden Chow-Liu tree by EM; with a label, the tilted circuit.
+    """Learns a hidden Chow-Liu tree by EM; with a label, a tilted circuit.
 
     Everything left at None is chosen from rows and columns (see `sizes.py`).
 
@@ -63,7 +63,7 @@ class Hclt:
             as many for choices about the label (from 500 on); all are learned from in the end.
         prior_scale: what the strengths of the tilt's prior are multiplied by in the end, unless
             that is worse on validation rows by more than one standard error.
-        aim: what the classes of the label are fitted for: "label" to be told apart (the tilt),
+        aim: what the classes of the label are fitted for: "label" to be distinguished (the tilt),
             "density" to be described each as well as can be (see `class_em.py`; no head).
         agreed_schema: whether the schema was agreed with other clients and stays as it is.
         progress: called with the fraction done and a few words.
@@ -89,7 +89,7 @@ class Hclt:
         return "hclt"
 
     def for_classes(self, n_rows: int, n_classes: int) -> Self:
-        """The learner for a label that stands for many agreed classes of a federation.
+        """Return the learner with settings for a label that stands for many latent classes.
 
         What counts is how well each of them is described. The circuit is copied once a class, so
         with many of them it has fewer states.
@@ -104,7 +104,7 @@ class Hclt:
         return replace(self, agreed_schema=True)
 
     def for_mixing(self) -> Self:
-        """The learner for one of several clients whose models of other rows will be averaged.
+        """Return the learner with settings for a model that will be averaged with other clients'.
 
         Averaging takes care of variance, not of bias: each model should be smoothed as if it had
         seen all rows, so its prior is weaker than its own rows ask for, unless these clearly speak
@@ -118,7 +118,7 @@ class Hclt:
         if self.aim not in get_args(Aim):
             raise LearningError(f"aim is 'label' or 'density', found {self.aim!r}")
         if self.aim == "density" and self.head:
-            raise LearningError("a head of trees tells labels apart: it goes with aim='label'")
+            raise LearningError("a head of trees distinguishes labels: it goes with aim='label'")
         start = time.perf_counter()
         table = in_canonical_order(table)
         coded = self._prepare(table, self.label)
@@ -168,8 +168,10 @@ class Hclt:
         )
         found = yield from fit_in_rounds(Sample(codes, weights, labels), task, rng)
         curve: tuple[float, ...] = tuple(found.report["train_log_likelihood"])  # type: ignore[arg-type]
-        told = {"n_states": found.tree.n_states, "n_parameters": found.report["n_parameters"]}
-        report = FitReport(self.name, time.perf_counter() - start, told, curve, {}, coded.warnings)
+        chosen = {"n_states": found.tree.n_states, "n_parameters": found.report["n_parameters"]}
+        report = FitReport(
+            self.name, time.perf_counter() - start, chosen, curve, {}, coded.warnings
+        )
         return to_circuit(found.model, schema, self.label, report)
 
     def branch(
@@ -204,8 +206,8 @@ class Hclt:
             smoothing=self._options().smoothing,
             rng=rng,
         )
-        told = {"n_states": tree.n_states, "n_parameters": tree.n_parameters}
-        report = FitReport(self.name, time.perf_counter() - start, told, (), {}, coded.warnings)
+        chosen = {"n_states": tree.n_states, "n_parameters": tree.n_parameters}
+        report = FitReport(self.name, time.perf_counter() - start, chosen, (), {}, coded.warnings)
         return to_circuit(class_tree_of(tree), schema, None, report)
 
     def _fit_coded(
@@ -221,7 +223,7 @@ class Hclt:
             n_codes = coded.cards[at]
             present, labels = np.unique(coded.codes[:, at], return_inverse=True)
             if present.size == 1:
-                labels = None  # one class: nothing to tell apart
+                labels = None  # one class: nothing to distinguish
         fit = fit_mixture if self.name == "mixture" else fit_hclt
         options = self._options()
         if self.agreed_schema:

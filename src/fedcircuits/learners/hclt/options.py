@@ -25,7 +25,7 @@ class FitOptions:
             where validation improves.
         head: Whether trees are mixed into p(y | x); None tries it and keeps it where validation
             AUC gains enough (see `choose_head.py`).
-        aim: "label" fits classes to be told apart (the tilt), "density" to be described each
+        aim: "label" fits classes to be distinguished (the tilt), "density" to be described each
             (`class_em.py`).
         n_tilt_steps: L-BFGS steps of the first fit of the tilt.
         n_prior_updates: Updates of the prior of fine tables, then as many of both.

@@ -1,4 +1,4 @@
-"""What the table learners tell a user about a fit: sizes, and choices with what each gained."""
+"""Entries of a fit report: chosen sizes, and choices with their gain on validation rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedcircuits.learners.hclt.head.choose_head import HeadTrial
 
 
 def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:
-    """Chosen sizes by name."""
+    """Return the chosen sizes by name."""
     answer = {
         "states": found.report["n_states"],
         "bins": n_bins,
@@ -26,7 +26,7 @@ def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:
 
 
 def choices(found: FittedTree, names: list[str]) -> dict[str, Any]:
-    """What was tried on validation rows, whether it was kept, and what it gained there.
+    """Return what was tried on validation rows, whether it was kept, and what it gained.
 
     Args:
         found: the fit.

@@ -78,16 +78,16 @@ class Coded:
 
     @property
     def n_rows(self) -> int:
-        """Rows, each counted once."""
+        """Number of rows, each counted once."""
         return int(self.states.shape[1])
 
     @property
     def n_columns(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return int(self.states.shape[0])
 
     def take(self, columns: IntArray, rows: IntArray) -> Coded:
-        """Some columns and rows."""
+        """Return some columns and rows."""
         every = columns.size == self.n_columns and rows.size == self.n_rows
         return Coded(
             self.states if every else self.states[columns[:, None], rows[None, :]],

@@ -1,4 +1,4 @@
-"""The circuit while it is being decided: parents before children, leaves as rows of tables."""
+"""`Draft`: a circuit while it is being learned, parents before children."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ class Draft:
 
     @property
     def n_sums(self) -> int:
-        """Sums so far."""
+        """Number of sums so far."""
         return sum(log_weights is not None for *_, log_weights in self._inner)
 
     @property
     def n_products(self) -> int:
-        """Products so far."""
+        """Number of products so far."""
         return len(self._inner) - self.n_sums
 
     @property
     def n_leaves(self) -> int:
-        """Leaves so far."""
+        """Number of leaves so far."""
         return sum(len(numbers) for numbers, _ in self._leaves.values())
 
     @property

@@ -42,7 +42,7 @@ Progress = Callable[[float, str], None]
 
 
 class Operation(Enum):
-    """What is done with a task."""
+    """The ways to turn a slice into a node."""
 
     FACTORISE = "factorise"
     SPLIT_COLUMNS = "split columns"
@@ -50,7 +50,7 @@ class Operation(Enum):
 
 
 class _Purpose(Enum):
-    """Last part of the name of a seed."""
+    """What a random generator of a task is for; part of its seed."""
 
     COLUMNS = 0
     ROWS = 1
@@ -58,7 +58,7 @@ class _Purpose(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A slice that waits for its node.
+    """A slice of rows and columns for which a node is still to be made.
 
     Attributes:
         node: number of the node in the draft.
@@ -79,7 +79,7 @@ class Task:
 
 @dataclass(frozen=True)
 class LearnSPN:
-    """LearnSPN/MSPN.
+    """Learns a circuit by splitting columns and rows in turn (LearnSPN, MSPN).
 
     Attributes:
         threshold: RDC above which two columns are dependent (columns="rdc").
@@ -279,7 +279,7 @@ class _Run:
         self.tasks.append(Task(node, task.columns[members], task.rows, prior, path, True))
 
     def _clusters(self, task: Task, part: Coded) -> list[IntArray]:
-        """Rows of every cluster; only one where the rows cannot be told apart."""
+        """Rows of every cluster; only one where the rows do not differ."""
         rng = self._rng(task, _Purpose.ROWS)
         labels = np.zeros(part.n_rows, dtype=np.int64)
         if self.settings.rows == "em":

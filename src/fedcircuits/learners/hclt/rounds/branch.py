@@ -1,14 +1,15 @@
 """One client's branch of a latent tree that several clients share (columns split, `joint`).
 
-The root of the tree is the agreed class l of a row, which no column of one client can tell alone.
+The root of the tree is the agreed class l of a row, which no column of one client determines alone.
 A client holds the branches over its own columns: given how much of each row belongs to each class
 it fits p_c(x_c | l), and in turn says how likely its part of a row is under each class. All of it
 together is EM for one tree over the columns of all clients:
 
     p(x) = sum_l q(l) prod_c p_c(x_c | l)
 
-Columns hang on the root or on each other, whichever tells more (a Chow-Liu tree of the columns and
-the class); a label hangs on the root itself, so that classes within its strata stay there.
+Columns hang on the root or on each other, whichever is more informative (a Chow-Liu tree of the
+columns and the class); a label hangs on the root itself, so that classes within its strata stay
+there.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def fit_branch(
     smoothing: Smoothing | None = None,
     rng: np.random.Generator,
 ) -> Branch:
-    """The steps of one client.
+    """Yield log p(x | l) of a client's rows, be sent shares of the rows, return the tree.
 
     Args:
         codes: (n, D) states of its columns, -1 where missing.
@@ -92,13 +93,13 @@ def fit_branch(
     if label is not None and not tell_label:
         seen = codes.copy()
         seen[:, label] = -1
-    told: sparse.csr_matrix | None = shares
+    given: sparse.csr_matrix | None = shares
     n_steps = FIRST_STEPS
-    while told is not None:
+    while given is not None:
         for _step in range(n_steps):
-            tree = _maximised(_counts(tree, blocks, told), tree, smoothing, marginals, label)
+            tree = _maximised(_counts(tree, blocks, given), tree, smoothing, marginals, label)
         n_steps = STEPS
-        told = yield _log_evidence(tree, seen)
+        given = yield _log_evidence(tree, seen)
     return tree
 
 
@@ -126,8 +127,8 @@ def _structure(
     used = used[structure_rows(used.size, rng)]
     classes = np.asarray(shares[used].argmax(axis=1)).ravel()
     coded = np.column_stack([codes[used][:, columns], classes]).astype(np.int32)
-    told = mutual_information(coded, (*(cards[j] for j in columns), R))
-    tree = root_tree(columns.size + 1, maximum_spanning_tree(told), root=columns.size)
+    information = mutual_information(coded, (*(cards[j] for j in columns), R))
+    tree = root_tree(columns.size + 1, maximum_spanning_tree(information), root=columns.size)
     return tree, latent_of
 
 

@@ -51,7 +51,7 @@ MIN_ROWS_FOR_VALIDATION = 40
 
 @dataclass(frozen=True)
 class Task:
-    """What everyone agrees on before the first round.
+    """What all clients know before the first round.
 
     Attributes:
         cards: number of states of each column.
@@ -69,7 +69,7 @@ class Task:
 
 
 def fit_in_rounds(sample: Sample, task: Task, rng: np.random.Generator) -> Rounds:
-    """The rounds of one holder of rows.
+    """Yield what a client's rows add to each sum, be sent the sums, return the fitted tree.
 
     Args:
         sample: its own rows, possibly none of some class.
@@ -111,7 +111,7 @@ def _first_counts(sample: Sample, task: Task) -> Sums:
     indicator = one_hot(sample.codes, task.cards)
     weighted = sparse.diags(sample.weights) @ indicator
     pairs = np.asarray((indicator.T @ weighted).todense())  # (W, W)
-    told = {
+    sums = {
         "rows": np.array(
             [len(sample.codes), sample.weights.sum(), sample.weights @ sample.weights], dtype=float
         ),
@@ -120,14 +120,14 @@ def _first_counts(sample: Sample, task: Task) -> Sums:
     if sample.labels is not None:
         target = np.zeros((len(sample.codes), task.n_classes))
         target[np.arange(len(sample.codes)), sample.labels] = sample.weights
-        told["class_rows"] = target.sum(axis=0)
-        told["class_cells"] = np.asarray(indicator.T @ target).T.ravel()
-    return told
+        sums["class_rows"] = target.sum(axis=0)
+        sums["class_cells"] = np.asarray(indicator.T @ target).T.ravel()
+    return sums
 
 
 @dataclass(frozen=True)
 class _PairCounts:
-    """Summed counts.
+    """Counts of pairs of states, summed over all clients.
 
     Attributes:
         n_rows: of all holders.
@@ -229,11 +229,11 @@ def _em(
     n_steps = task.options.n_iterations or N_STEPS
     best, best_score, stale, curve = tree, -np.inf, 0, []
     for _step in range(n_steps):
-        told = _expected(tree, train)
-        told["held"] = np.array(
+        sums = _expected(tree, train)
+        sums["held"] = np.array(
             [checked.weights @ tree_log_likelihood(tree, checked.codes), checked.weights.sum()]
         )
-        total = yield told
+        total = yield sums
         found = _counts(tree, total)
         curve.append(found.log_likelihood / found.weight)
         value, weight = total["held"]

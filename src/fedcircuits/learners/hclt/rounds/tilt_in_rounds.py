@@ -148,8 +148,8 @@ class _SharedProblem:
         while True:
             value, gradient = self._plain(self._here, vector)
             constant, slope = self._plain(self._alone, vector)
-            told = {"value": np.array([value - constant]), "gradient": gradient - slope}
-            total = yield told
+            terms = {"value": np.array([value - constant]), "gradient": gradient - slope}
+            total = yield terms
             try:
                 vector = search.send(
                     (float(total["value"][0]) + constant, (total["gradient"] + slope) * scale)
