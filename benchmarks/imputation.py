@@ -1,6 +1,6 @@
 """Missing cells filled by a model, by nearest neighbours and by iterated regressions.
 
-    .venv/bin/python benchmarks/imputation.py --data FOLDER     # writes docs/benchmarks/imputation.md
+    .venv/bin/python benchmarks/imputation.py --data FOLDER   # writes docs/benchmarks/imputation.md
 
 MAGIC, California housing (parquet files in the folder) and wine (scikit-learn). Three quarters of
 the rows are for training, complete; of the others (2,000 at most) a fifth of all cells is removed

@@ -18,6 +18,7 @@ from fedcircuits.errors import (
     UnknownCategoryError,
 )
 from fedcircuits.schema.table import Unknown
+from fedcircuits.schema.times import from_numbers, to_numbers
 from fedcircuits.schema.variable import Variable, canonical_category
 
 if TYPE_CHECKING:
@@ -133,6 +134,10 @@ def _expected_categories(variable: Variable) -> str:
 
 
 def _to_numbers(variable: Variable, cells: pd.Series[Any]) -> FloatArray:
+    if variable.time is not None:
+        times = to_numbers(cells, variable.time)
+        _refuse(np.isnan(times), SchemaError, f"a {variable.time.partition(' ')[0]}")
+        return times
     if cells.dtype.kind in "iufb":
         return cells.to_numpy(dtype=float)
     if cells.dtype.kind in "mMc":  # pandas would make nanoseconds or real parts of them
@@ -195,10 +200,19 @@ def decoder(variable: Variable) -> Callable[[FloatArray], Any]:
         lookup = np.array([*labels, None], dtype=object)
         return lookup[codes.astype(np.int64)]
 
+    def levels(codes: FloatArray) -> Any:
+        places = np.where(codes < len(variable.categories), codes, -1).astype(np.int64)
+        kinds: Any = list(variable.categories)
+        return pd.Categorical.from_codes(places, categories=kinds, ordered=variable.ordered)
+
     def numbers(raw: FloatArray) -> Any:
         gone = np.isinf(raw)
+        if variable.time is not None:
+            return from_numbers(raw, variable.time)
         if variable.kind == "count" and (np.abs(raw) < 2.0**63).all():
             return raw.astype(np.int64)
         return np.where(gone, np.nan, raw)
 
-    return categories if variable.is_coded else numbers
+    if variable.is_coded:
+        return categories if variable.ordered is None else levels
+    return numbers

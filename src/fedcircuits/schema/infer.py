@@ -17,6 +17,7 @@ import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
 from fedcircuits.schema.sketch import MANY_VALUES, looks_discrete
+from fedcircuits.schema.times import time_of, to_numbers
 from fedcircuits.schema.variable import (
     KINDS,
     MISSING,
@@ -87,11 +88,11 @@ def _infer_one(
     unit: str | None,
 ) -> Variable:
     declared = kind is not None
-    if cells.dtype.kind in "Mm":
-        raise SchemaError(
-            f"variable {name!r}: dates and durations have no unit of their own here; "
-            "turn them into numbers first (days since a date, say)"
-        )
+    time = time_of(cells) if kind not in ("categorical", "binary") else None
+    if time is not None:
+        cells = pd.Series(to_numbers(cells, time), index=cells.index)
+        if kind is None and time == "date":
+            kind = "count"  # whole days
     if cells.dtype.kind == "c":
         raise SchemaError(f"variable {name!r}: complex numbers are not supported")
     if len(cells) == 0 and (kind is None or domain is None):
@@ -110,9 +111,11 @@ def _infer_one(
                 FedcircuitsWarning,
                 stacklevel=5,
             )
+        levels = cells.cat if isinstance(cells.dtype, pd.CategoricalDtype) else None
         return Variable(
-            name, kind, categories, closed=domain is not None, declared=declared, unit=unit
-        )
+            name, kind, categories, closed=domain is not None, declared=declared, unit=unit,
+            ordered=None if levels is None else bool(levels.ordered),
+        )  # fmt: skip
     if numbers is None:  # declared a number: then digits typed as text are numbers too
         coerced = pd.to_numeric(cells.astype(object), errors="coerce")
         numbers = None if coerced.isna().any() else coerced.to_numpy(dtype=float)
@@ -140,8 +143,9 @@ def _infer_one(
                 f"{interval}, first {plain(numbers[outside][0])!r}"
             )
     return Variable(
-        name, kind, domain=interval, closed=domain is not None, declared=declared, unit=unit
-    )
+        name, kind, domain=interval, closed=domain is not None, declared=declared, unit=unit,
+        time=time,
+    )  # fmt: skip
 
 
 def _as_numbers(cells: pd.Series[Any]) -> np.ndarray[Any, np.dtype[np.float64]] | None:
@@ -182,7 +186,7 @@ def _categories(
         raise SchemaError(
             f"variable {name!r}: expected numbers or strings in the cells, found {odd}"
         ) from None
-    seen = {int(c) if isinstance(c, float) and c.is_integer() else c for c in seen}
+    seen = {_whole(c) for c in seen}
     if domain is None:
         if kind == "binary":
             if seen <= {0, 1}:
@@ -193,7 +197,8 @@ def _categories(
                     "declare domains={...: [a, b]} with both"
                 )
         elif isinstance(cells.dtype, pd.CategoricalDtype):
-            seen |= {canonical_category(c) for c in cells.cat.categories}
+            # In the order that the column itself gives them, unused ones included.
+            return tuple(_whole(canonical_category(c)) for c in cells.cat.categories)
         return tuple(sorted(seen, key=category_order))
     categories = tuple(canonical_category(c) for c in domain)
     strangers = sorted(seen - set(categories), key=category_order)
@@ -203,6 +208,10 @@ def _categories(
             f"{', '.join(map(repr, strangers[:5]))}"
         )
     return categories
+
+
+def _whole(category: Category) -> Category:
+    return int(category) if isinstance(category, float) and category.is_integer() else category
 
 
 def _interval(name: str, domain: Domain) -> tuple[float, float]:

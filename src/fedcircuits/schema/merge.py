@@ -29,6 +29,11 @@ def _merge_one(name: str, held: Mapping[str, Variable]) -> Variable:
                 f"variable {name!r}: client {other!r} measures it in {merged.unit!r}, client "
                 f"{client!r} in {variable.unit!r}; convert one of them"
             )
+        if variable.time != merged.time:
+            raise SchemaConflictError(
+                f"variable {name!r}: client {first_client!r} has {merged.time or 'no dates'}, "
+                f"client {client!r} {variable.time or 'no dates'}; convert one of them"
+            )
         if _common_kind(merged, variable) is None:
             raise _kind_conflict(name, held, client)
         merged = _merge_pair(name, first_client, merged, client, variable)
@@ -62,14 +67,19 @@ def _merge_pair(name: str, client_a: str, a: Variable, client_b: str, b: Variabl
         ordered = tuple(sorted(categories, key=category_order))
         if kind == "binary" and len(ordered) != 2:
             kind = "categorical"
+        levels = a.ordered if a.ordered == b.ordered else None
+        if levels is not None and set(a.categories) == categories:
+            ordered = a.categories  # in the order of the first client's column
         return Variable(
-            name, kind, ordered, None, closed, declared, unit, None, missing_state
+            name, kind, ordered, None, closed, declared, unit, None, missing_state, ordered=levels
         )  # fmt: skip
     domain = _wider(_range(a), _range(b))
     grid = a.grid if a.grid is not None else b.grid
     if grid is not None and (grid.integer, grid.missing) != (kind == "count", missing_state):
         grid = None  # made for another kind of variable than the merged one
-    return Variable(name, kind, (), domain, closed, declared, unit, grid, missing_state)
+    return Variable(
+        name, kind, (), domain, closed, declared, unit, grid, missing_state, time=a.time
+    )
 
 
 def _described(variable: Variable) -> str:

@@ -1,28 +1,39 @@
-"""Rows from wherever they lie: pandas, NumPy with names, CSV or Parquet (path or open file)."""
+"""Rows from wherever they lie: pandas, polars, Arrow, NumPy, dictionaries, CSV or Parquet files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import SchemaError
+from fedcircuits.schema.csv_file import read_csv
 
-Data = pd.DataFrame | np.ndarray[Any, Any] | Mapping[str, Any] | str | os.PathLike[str] | IO[bytes]
+Data = (
+    pd.DataFrame
+    | np.ndarray[Any, Any]
+    | Mapping[str, Any]
+    | Sequence[Mapping[str, Any]]
+    | str
+    | os.PathLike[str]
+    | IO[bytes]
+)
 
 
-def read(data: Data, names: Sequence[str] | None = None) -> pd.DataFrame:
+def read(data: Data, names: Sequence[str] | None = None, *, sep: str | None = None) -> pd.DataFrame:
     """A DataFrame of the rows in `data`.
 
     Args:
-        data: a DataFrame (returned as it is), a 2-D NumPy array with `names`, a structured or
-            record array, a mapping from name to column, a path or an open binary file with CSV
-            or Parquet inside.
+        data: a DataFrame (returned as it is); a polars DataFrame, an Arrow table or anything else
+            that Arrow can read; a 2-D NumPy array with `names`, a structured or record array; a
+            mapping from name to column; a list of dictionaries, one a row; a path or an open
+            binary file with CSV or Parquet inside.
         names: column names of a NumPy array.
+        sep: separator of a CSV file; found out if not given (see `fedcircuits.schema.csv_file`).
     """
     if isinstance(data, pd.DataFrame):
         return data
@@ -38,13 +49,32 @@ def read(data: Data, names: Sequence[str] | None = None) -> pd.DataFrame:
                 f"a mapping gives a column of values for each name, all of one length: {error}"
             ) from None
     if isinstance(data, (str, os.PathLike)):
-        return _from_path(Path(data))
+        return _from_path(Path(data), sep)
     if hasattr(data, "read"):
-        return _from_file(data)
+        return _from_file(cast(IO[bytes], data), sep=sep)
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _from_arrow(data)
+    if hasattr(data, "collect") and hasattr(data, "collect_schema"):  # polars, not worked out yet
+        return _from_arrow(data.collect())
+    if isinstance(data, Iterable):
+        rows = list(data)
+        if rows and all(isinstance(row, Mapping) for row in rows):
+            return pd.DataFrame([dict(row) for row in rows])
     raise SchemaError(
-        "expected a DataFrame, a NumPy array with names, or a CSV or Parquet file (path or open "
-        f"file), found {type(data).__name__}"
+        "expected a DataFrame (pandas or polars), an Arrow table, a NumPy array with names, a list "
+        "of dictionaries, or a CSV or Parquet file (path or open file), found "
+        f"{type(data).__name__}"
     )
+
+
+def _from_arrow(data: Any) -> pd.DataFrame:
+    import pyarrow as pa  # slow to import, and needed here alone
+
+    try:
+        frame: pd.DataFrame = pa.table(data).to_pandas()
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(f"Arrow cannot read the {type(data).__name__}: {error}") from None
+    return frame
 
 
 def _from_array(data: np.ndarray[Any, Any], names: Sequence[str] | None) -> pd.DataFrame:
@@ -59,14 +89,14 @@ def _from_array(data: np.ndarray[Any, Any], names: Sequence[str] | None) -> pd.D
     return pd.DataFrame(data, columns=list(names))
 
 
-def _from_path(path: Path) -> pd.DataFrame:
+def _from_path(path: Path, sep: str | None) -> pd.DataFrame:
     if not path.is_file():
         raise SchemaError(f"no such file: {path}")
     with path.open("rb") as file:
-        return _from_file(file, str(path))
+        return _from_file(file, str(path), sep)
 
 
-def _from_file(file: IO[bytes], name: str = "the file") -> pd.DataFrame:
+def _from_file(file: IO[bytes], name: str = "the file", sep: str | None = None) -> pd.DataFrame:
     start = file.read(4)
     if isinstance(start, str):
         raise SchemaError(f"{name} is open as text; open it with mode 'rb'")
@@ -74,7 +104,7 @@ def _from_file(file: IO[bytes], name: str = "the file") -> pd.DataFrame:
     try:
         if start == b"PAR1":
             return pd.read_parquet(file)
-        frame = pd.read_csv(file, skipinitialspace=True)
+        frame = read_csv(file, sep)
     except pd.errors.EmptyDataError:
         raise SchemaError(f"{name} is empty") from None
     except (ValueError, OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
