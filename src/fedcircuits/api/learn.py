@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -12,8 +13,9 @@ from numpy.typing import ArrayLike
 
 from fedcircuits import learners
 from fedcircuits.density import Density, Learner
-from fedcircuits.errors import LearningError, SchemaError, unknown_name
+from fedcircuits.errors import FedcircuitsWarning, LearningError, SchemaError, unknown_name
 from fedcircuits.schema import Data, Kind, Schema, images, read
+from fedcircuits.schema.identifiers import identifiers
 from fedcircuits.schema.infer import Domain
 
 Progress = Callable[[float, str], None]
@@ -31,6 +33,7 @@ def learn(
     units: Mapping[str, str] | None = None,
     missing_values: Sequence[object] = (),
     names: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
     weights: ArrayLike | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -50,6 +53,8 @@ def learn(
         units: unit of measurement by name.
         missing_values: spellings of a missing value besides those pandas knows, "?" say.
         names: column names of a NumPy array.
+        drop: columns to leave out. Columns that look like identifiers (another text in every row,
+            consecutive whole numbers) are left out with a warning unless `kinds` names them.
         weights: (n,) how often each row counts.
         seed: the same seed gives the same model.
         progress: called with the fraction done and a few words, by learners that take a while.
@@ -58,7 +63,7 @@ def learn(
     rng = np.random.default_rng(seed)
     if images.is_images(data):
         return _learn_images(data, label, learner, progress, options, rng)
-    frame = read(data, names)
+    frame = _dropped(read(data, names), drop)
     if label is not None and label not in frame.columns:
         raise LearningError(
             f"no column {label!r} to be the label; the table has "
@@ -67,12 +72,39 @@ def learn(
     if schema is None:
         if label is not None:
             kinds = {label: "categorical", **(kinds or {})}
+        frame = _without_identifiers(frame, {*(kinds or {}), *(domains or {})})
         schema = Schema.infer(frame, kinds, domains, units=units, missing_values=missing_values)
     elif kinds or domains or units:
         raise SchemaError("give either a schema or kinds, domains and units, not both")
     table = schema.encode(frame, missing_values=missing_values, weights=_weights(weights, frame))
     made = make_learner(learner, options, {"label": label, "progress": progress})
     return made.fit(table, rng)
+
+
+def _dropped(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:
+    names = [drop] if isinstance(drop, str) else list(drop)
+    absent = [name for name in names if name not in frame.columns]
+    if absent:
+        raise SchemaError(unknown_name("column", absent[0], map(str, frame.columns), "the table"))
+    return frame.drop(columns=names)
+
+
+def _without_identifiers(frame: pd.DataFrame, declared: Collection[str]) -> pd.DataFrame:
+    """The table without columns that look like identifiers; each is warned of."""
+    found = identifiers(frame, declared)
+    for name, why in found.items():
+        warnings.warn(
+            f"left out column {name!r}: {why}, as an identifier has; learn it by naming its kind "
+            f"(kinds={{{name!r}: ...}}), or pass drop=[{name!r}] and this warning goes",
+            FedcircuitsWarning,
+            stacklevel=3,
+        )
+    if found and len(found) == len(frame.columns):
+        raise SchemaError(
+            f"every column looks like an identifier ({', '.join(map(repr, found))}); name the "
+            "kinds of those that are to be learned"
+        )
+    return frame.drop(columns=list(found))
 
 
 def _learn_images(

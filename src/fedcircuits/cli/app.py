@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to standard output.")]
+Sep = Annotated[
+    str | None, typer.Option(help="Separator of CSV files ('tab' for a tab), if a guess is wrong.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of random numbers; the same seed, the same result.")]
 
 
@@ -56,6 +59,7 @@ def learn(
     drop: Annotated[
         list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
     ] = None,
+    sep: Sep = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -71,7 +75,7 @@ def learn(
     with out.errors():
         run(
             out, data, output, learner or None, label, kind or [], missing_value or [], drop or [],
-            seed,
+            sep, seed,
         )  # fmt: skip
 
 
@@ -115,6 +119,7 @@ def query(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write rows to CSV or Parquet.")
     ] = None,
+    sep: Sep = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -135,7 +140,7 @@ def query(
     }  # fmt: skip
     out = Output(json)
     with out.errors():
-        run(out, model, questions, rows, given or [], unknown, output, seed)
+        run(out, model, questions, rows, given or [], unknown, output, sep, seed)
 
 
 @app.command()

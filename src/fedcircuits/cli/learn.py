@@ -21,10 +21,11 @@ def run(
     kinds: list[str],
     missing_values: list[str],
     drop: list[str],
+    sep: str | None,
     seed: int,
 ) -> None:
     """Learn and save."""
-    frame = read(data)
+    frame = read(data, sep=sep)
     absent = [name for name in drop if name not in frame.columns]
     if absent:
         raise SchemaError(f"cannot drop {absent[0]!r}: the table has no such column")
@@ -44,7 +45,7 @@ def run(
         )
     model.save(output)
     seconds = time.perf_counter() - start
-    mean = model.mean_log_prob(frame.drop(columns=drop))
+    mean = model.mean_log_prob(frame[list(model.schema.names)])
     out.say(f"{model!r}")
     out.say(f"learned from {len(frame)} rows in {seconds:.1f} s; mean log-density on the training")
     out.say(f"rows {mean:.4f} nats; saved to {output}")

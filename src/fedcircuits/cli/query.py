@@ -24,6 +24,7 @@ def run(
     given: list[str],
     unknown: str,
     output: Path | None,
+    sep: str | None,
     seed: int,
 ) -> None:
     """Answer the one question that was asked."""
@@ -40,18 +41,20 @@ def run(
     if not isinstance(model, Density) and question != "predict":
         raise QueryError(f"the file holds a {type(model).__name__}, which answers --predict alone")
     how = cast(Unknown, unknown)
-    evidence: Any = read(rows) if rows is not None else from_texts(model.schema, given, "--given")
+    evidence: Any = (
+        read(rows, sep=sep) if rows is not None else from_texts(model.schema, given, "--given")
+    )
     if question == "log-prob":
-        scored = model.log_prob(value, unknown=how).to_frame()
+        scored = model.log_prob(read(value, sep=sep), unknown=how).to_frame()
         out.frame("log-density, nats", scored, output)
         out.say(f"mean {scored['log_prob'].mean():.6g} nats over {len(scored)} row(s)")
     elif question == "mpe":
-        completed = model.mpe(read(value), unknown=how)
+        completed = model.mpe(read(value, sep=sep), unknown=how)
         out.frame(f"most probable completion ({completed.attrs['method']})", completed, output)
     elif question == "sample":
         out.frame("samples", model.sample(value, evidence, seed=seed, unknown=how), output)
     elif question == "impute":
-        out.frame("rows with gaps filled", model.impute(read(value), unknown=how), output)
+        out.frame("rows with gaps filled", model.impute(read(value, sep=sep), unknown=how), output)
     elif question == "probability":
         event = from_texts(model.schema, value, "--probability")
         chance = model.probability(event, evidence, unknown=how)

@@ -26,6 +26,7 @@ from fedcircuits.density.probabilities import Probabilities
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Data, Table
 from fedcircuits.schema.table import Unknown
+from fedcircuits.schema.times import from_numbers
 from fedcircuits.schema.variable import plain
 
 Seed = int | np.random.Generator | None
@@ -162,7 +163,9 @@ class Density(Probabilities):
         if variable.outcomes is None:
             table = self._rows(data, unknown, without=target)
             self._check_possible(table, "error")
-            mean = self._moments(table, 1)[:, self.schema.position(target)]
+            mean: Any = self._moments(table, 1)[:, self.schema.position(target)]
+            if variable.time is not None:
+                mean = from_numbers(mean, variable.time)
             return pd.Series(mean, index=table.index, name=target)
         proba = self.predict_proba(data, target, unknown=unknown)
         labels = pd.Series(list(variable.outcomes)).to_numpy()

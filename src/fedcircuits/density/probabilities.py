@@ -18,6 +18,7 @@ from fedcircuits.schema import Table
 from fedcircuits.schema.cells import encode_values
 from fedcircuits.schema.events import Region, as_event, below, not_
 from fedcircuits.schema.table import Unknown
+from fedcircuits.schema.times import from_numbers
 
 MOST_CELLS = 100_000  # of a joint distribution that is enumerated
 
@@ -100,7 +101,7 @@ class Probabilities(TakesEvidence):
         """The smallest x with cdf(name, x, given) >= p, for p strictly between 0 and 1.
 
         One p gives a float, or a Series for rows; a list of p a Series by p, or a DataFrame with a
-        column for each p.
+        column for each p. Of a variable of dates or times the answers are dates or times.
         """
         column = self._numeric(name)
         shares = [float(each) for each in _listed(p)]
@@ -112,7 +113,9 @@ class Probabilities(TakesEvidence):
             rows = (table.rows(slice(i, i + 1)) for i in range(len(table)))
             return np.array([self._quantiles(row, column, shares) for row in rows])
 
-        return self._at_points(of, p, given, impossible, unknown)
+        found = self._at_points(of, p, given, impossible, unknown)
+        time = self.schema.variables[column].time
+        return found if time is None else _as_times(found, time)
 
     @query
     def interval(
@@ -133,7 +136,7 @@ class Probabilities(TakesEvidence):
         ends = [(1 - level) / 2, (1 + level) / 2]
         found = self.quantile(name, ends, given, impossible=impossible, unknown=unknown)
         if isinstance(found, pd.Series):
-            return float(found.iloc[0]), float(found.iloc[1])
+            return tuple(found.tolist())
         return found.set_axis(["low", "high"], axis=1)
 
     # --- information ------------------------------------------------------------------------------
@@ -295,6 +298,15 @@ class Probabilities(TakesEvidence):
 
 def _listed(points: Any) -> list[Any]:
     return [points] if np.ndim(points) == 0 else list(points)
+
+
+def _as_times(found: Any, time: str) -> Any:
+    """Numbers as dates, times or durations, in the form they have."""
+    if isinstance(found, pd.DataFrame):
+        return found.apply(lambda column: _as_times(column, time))
+    if isinstance(found, pd.Series):
+        return pd.Series(from_numbers(found.to_numpy(), time), index=found.index)
+    return pd.Series(from_numbers(np.array([found]), time))[0]
 
 
 def _times_log(share: FloatArray, of: FloatArray) -> FloatArray:

@@ -33,7 +33,8 @@ def encode(
     """A DataFrame as a table of `schema`.
 
     A column that is absent is unobserved, one that the schema does not know is ignored with a
-    warning. All bad columns are reported together, each with its first few bad rows.
+    warning; rows without a single column that it knows are an error. All bad columns are reported
+    together, each with its first few bad rows.
 
     Args:
         schema: the variables.
@@ -53,14 +54,7 @@ def encode(
             return Table(schema, *row, frame.index, weights)
     values = np.zeros((n, len(schema)))
     observed = np.zeros((n, len(schema)), dtype=bool)
-    extra = [name for name in frame.columns if name not in schema]
-    if extra:
-        shown = ", ".join(map(repr, extra[:5])) + (", ..." if len(extra) > 5 else "")
-        warnings.warn(
-            f"ignored {len(extra)} column(s) that the model does not know: {shown}",
-            FedcircuitsWarning,
-            stacklevel=3,
-        )
+    _check_extra(schema, [name for name in frame.columns if name not in schema], frame)
     faults: list[str] = []
     worst: type[SchemaError] | None = None
     regions: list[Region] = []
@@ -81,6 +75,26 @@ def encode(
         raise worst("; ".join(faults))
     events = Events(tuple(regions), which) if regions else None
     return Table(schema, values, observed, frame.index, weights, events=events)
+
+
+def _check_extra(schema: Schema, extra: list[str], frame: pd.DataFrame) -> None:
+    """Warn of columns that the model does not know; where it knows none, that is an error."""
+    if not extra:
+        return
+    by_case = {name.casefold().strip(): name for name in schema.names}
+    shown = []
+    for name in extra[:5]:
+        near = by_case.get(name.casefold().strip())
+        shown.append(repr(name) if near is None else f"{name!r} (the model has {near!r})")
+    listed = ", ".join(shown) + (", ..." if len(extra) > 5 else "")
+    if len(extra) == len(frame.columns):
+        known = ", ".join(map(repr, schema.names[:12])) + (", ..." if len(schema) > 12 else "")
+        raise SchemaError(f"the model knows none of the columns {listed}; it has {known}")
+    warnings.warn(
+        f"ignored {len(extra)} column(s) that the model does not know: {listed}",
+        FedcircuitsWarning,
+        stacklevel=4,
+    )
 
 
 def _take_events(

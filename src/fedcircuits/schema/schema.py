@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -59,8 +60,12 @@ class Schema:
         try:
             return self._positions[name]
         except (KeyError, TypeError):
+            close = get_close_matches(str(name), self.names, n=1, cutoff=0.7)
+            by_case = [known for known in self.names if known.casefold() == str(name).casefold()]
+            near = (by_case or close)[:1]
             shown = ", ".join(map(repr, self.names[:12])) + (", ..." if len(self) > 12 else "")
-            raise QueryError(f"no variable {name!r}; the model has {shown}") from None
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise QueryError(f"no variable {name!r}; the model has {shown}{meant}") from None
 
     def select(self, names: Iterable[str]) -> Schema:
         """A schema of some of the variables, in the order given."""

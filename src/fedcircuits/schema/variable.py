@@ -11,6 +11,7 @@ import pandas as pd
 
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema.grid import Grid
+from fedcircuits.schema.times import from_numbers
 
 Kind = Literal["continuous", "count", "categorical", "binary"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -167,6 +168,8 @@ class Variable:
         """
         if self.is_coded:
             return self.categories
+        if self.grid is not None and self.grid.is_discrete and self.time is not None:
+            return tuple(pd.Series(from_numbers(self.grid.atoms, self.time)).tolist())
         if self.grid is not None and self.grid.is_discrete:
             cast = int if self.kind == "count" else float
             return tuple(cast(a) for a in self.grid.atoms)

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pandas as pd
 
 from fedcircuits.arrays import Arrays
+from fedcircuits.errors import SchemaError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Kind, Schema, Sketch
+from fedcircuits.schema.identifiers import identifiers
 from fedcircuits.schema.images import pixel_columns
 
 SKETCH_PARTS = ("heavy", "heavy_rows", "points", "point_rows")
@@ -28,6 +30,13 @@ def describe(
     pixels = [name for name in pixel_columns(frame) if name not in kinds]
     levels = dict.fromkeys(pixels, (0.0, 255.0))
     every: dict[str, Kind] = {**kinds, **dict.fromkeys(pixels, "count")}
+    keys = identifiers(frame, every)
+    if keys:
+        name, why = next(iter(keys.items()))
+        raise SchemaError(
+            f"column {name!r} holds {why}, as an identifier has, and must not be learned unasked: "
+            f"name it as the id, drop it, or declare its kind (kinds={{{name!r}: ...}})"
+        )
     schema = Schema.infer(frame, every, levels, missing_values=missing_values)
     table = schema.encode(frame, missing_values=missing_values)
     sketches: Arrays = {}

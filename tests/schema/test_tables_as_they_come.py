@@ -1,0 +1,216 @@
+"""CSV files of any dialect, Arrow, dictionaries, dates, category dtypes, columns that name rows."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.errors import FedcircuitsWarning, FederationError, QueryError, SchemaError
+from fedcircuits.schema import read
+
+ROWS = pd.DataFrame({"name": ["Ä", "b; c", "d"], "x": [1.5, -2.25, 1000.0], "n": [1, 2, 3]})
+
+
+@pytest.mark.parametrize("sep", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_separator_and_encoding_are_found_out(sep: str, encoding: str) -> None:
+    text = ROWS.to_csv(index=False, sep=sep)
+    pd.testing.assert_frame_equal(read(io.BytesIO(text.encode(encoding))), ROWS)
+
+
+def test_a_file_in_windows_letters_is_read_with_a_warning() -> None:
+    text = ROWS.to_csv(index=False, sep=";")
+    with pytest.warns(FedcircuitsWarning, match="Windows-1252"):
+        frame = read(io.BytesIO(text.encode("cp1252")))
+    pd.testing.assert_frame_equal(frame, ROWS)
+
+
+def test_decimal_commas_are_numbers_and_the_separator_can_be_said() -> None:
+    text = "a;b;c;d\n1,5;1.234,5;x,1;7\n-2;3;y,2;8\n;0,25;z,3;9\n"
+    frame = read(io.BytesIO(text.encode()))
+    assert frame["a"].tolist()[:2] == [1.5, -2.0]
+    assert np.isnan(frame["a"][2])
+    assert frame["b"].tolist() == [1234.5, 3.0, 0.25]
+    assert frame["c"].tolist() == ["x,1", "y,2", "z,3"]
+    assert frame["d"].tolist() == [7, 8, 9]
+    odd = b"a#b\n1#2\n"
+    assert read(io.BytesIO(odd), sep="#")["b"].tolist() == [2]
+    with pytest.raises(SchemaError, match="one character"):
+        read(io.BytesIO(odd), sep="##")
+
+
+def test_a_single_column_stays_one_column() -> None:
+    assert list(read(io.BytesIO(b"word\na\nb c\n")).columns) == ["word"]
+
+
+class Capsules:
+    """Something that Arrow can read, as polars' frames are."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def test_arrow_tables_and_dictionaries_are_rows() -> None:
+    table = pa.Table.from_pandas(ROWS, preserve_index=False)
+    for data in (table, Capsules(table), ROWS.to_dict("records")):
+        pd.testing.assert_frame_equal(read(data), ROWS)
+    with pytest.raises(SchemaError, match="found set"):
+        read({1, 2})  # type: ignore[arg-type]
+
+
+def test_polars_frames_are_rows() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(ROWS.to_dict("list"))
+    pd.testing.assert_frame_equal(read(frame), ROWS)
+    pd.testing.assert_frame_equal(read(frame.lazy()), ROWS)
+
+
+# --- dates ----------------------------------------------------------------------------------------
+
+DAYS = pd.Series(pd.date_range("2020-01-01", periods=90, freq="D"))
+TIMES: dict[str, Any] = {
+    "date": DAYS,
+    "datetime": DAYS + pd.to_timedelta(np.arange(90) * 977, unit="s"),
+    "datetime Europe/Berlin": DAYS.dt.tz_localize("Europe/Berlin") + pd.Timedelta(hours=3),
+    "duration": pd.Series(pd.to_timedelta(np.arange(90) * 61, unit="s")),
+    "time": pd.Series([datetime.time(i % 24, i % 60) for i in range(90)]),
+}
+
+
+@pytest.mark.parametrize("kind", list(TIMES))
+def test_times_become_numbers_and_come_back(kind: str) -> None:
+    frame = pd.DataFrame({"when": TIMES[kind], "x": np.arange(90) % 7})
+    schema = fc.Schema.infer(frame)
+    assert schema["when"].time == kind
+    again = fc.Schema.from_json(schema.to_json())
+    assert again == schema
+    table = again.encode(frame)
+    back = again.decode(table.values, table.index)["when"]
+    assert back.tolist() == frame["when"].tolist()
+
+
+def test_dates_as_text_are_dates() -> None:
+    frame = pd.DataFrame({"day": DAYS.dt.strftime("%Y-%m-%d"), "x": np.arange(90) % 5})
+    schema = fc.Schema.infer(frame)
+    assert schema["day"].time == "date"
+    table = schema.encode(frame)
+    assert schema.decode(table.values, table.index)["day"].tolist() == DAYS.tolist()
+    assert fc.Schema.infer(frame, {"day": "categorical"})["day"].is_coded
+    with pytest.raises(SchemaError, match="a date; found 'soon'"):
+        schema.encode(pd.DataFrame({"day": ["2020-01-05", "soon"]}))
+
+
+def test_a_model_of_dates_is_asked_in_dates() -> None:
+    rng = np.random.default_rng(0)
+    day = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 300, 400), "D"))
+    frame = pd.DataFrame({"day": day, "late": np.where(day > "2020-06-30", "yes", "no")})
+    model = fc.learn(frame, learner="hclt", seed=0)
+    late = model.probability({"late": "yes"}, {"day": fc.above("2020-08-01")})
+    assert late > 0.9
+    sample = model.sample(50, {"day": fc.between("2020-03-01", "2020-03-31")}, seed=1)
+    assert sample["day"].between("2020-03-01", "2020-03-31").all()
+    assert model.predict(pd.DataFrame({"late": ["yes"]}), "day").dtype.kind == "M"
+    low, high = model.interval("day", 0.8, {"late": "yes"})
+    assert pd.Timestamp("2020-06-15") < low < high < pd.Timestamp("2020-11-30")
+
+
+def test_clients_must_agree_on_what_is_a_date() -> None:
+    dates = fc.Schema.infer(pd.DataFrame({"t": DAYS, "x": np.arange(90) % 3}))
+    numbers = fc.Schema.infer(pd.DataFrame({"t": np.arange(90.0) ** 1.5, "x": np.arange(90) % 3}))
+    with pytest.raises(SchemaError, match="client 'a' has date, client 'b' no dates"):
+        fc.Schema.merge({"a": dates, "b": numbers})
+    assert fc.Schema.merge({"a": dates, "b": dates})["t"].time == "date"
+
+
+# --- categories, identifiers, names ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_category_dtypes_come_back_as_they_came(ordered: bool) -> None:
+    size = pd.Series(pd.Categorical(["m", "s", "l", "m"] * 10, ["s", "m", "l", "xl"], ordered))
+    frame = pd.DataFrame({"size": size, "x": np.tile([1.0, 2.0, 3.0, 2.0], 10)})
+    model = fc.learn(frame, learner="factorised")
+    assert model.sample(5, seed=0)["size"].dtype == size.dtype
+    filled = model.impute(frame.assign(size=size.where(frame.index > 3)))
+    assert filled["size"].dtype == size.dtype
+    assert list(model.predict_proba(frame[["x"]], "size").columns) == ["s", "m", "l", "xl"]
+
+
+def numbered(n: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {
+            "row": rng.permutation(n) + 1000,
+            "key": [f"k{i}" for i in range(n)],
+            "x": rng.normal(size=n),
+            "y": rng.choice(["a", "b"], n),
+        }
+    )
+
+
+def test_identifiers_are_left_out_with_a_warning_that_names_the_remedy() -> None:
+    with pytest.warns(FedcircuitsWarning, match=r"left out column 'row'.*drop=") as caught:
+        model = fc.learn(numbered(), learner="factorised")
+    assert any("left out column 'key'" in str(w.message) for w in caught)
+    assert model.schema.names == ("x", "y")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedcircuitsWarning)
+        assert len(fc.learn(numbered(), learner="factorised", drop=["row", "key"]).schema) == 2
+        kept = fc.learn(
+            numbered(), learner="factorised", kinds={"row": "count", "key": "categorical"}
+        )
+    assert kept.schema.names == ("row", "key", "x", "y")
+    with pytest.raises(SchemaError, match=r"no column 'keys'.*did you mean 'key'"):
+        fc.learn(numbered(), drop=["keys"])
+    with pytest.warns(FedcircuitsWarning), pytest.raises(SchemaError, match="every column looks"):
+        fc.learn(numbered()[["key"]])
+    squares = numbered().drop(columns=["row", "key"]).assign(n=np.arange(60) ** 2)
+    with pytest.warns(FedcircuitsWarning, match="another whole number in every row"):
+        fc.learn(squares, learner="factorised")
+
+
+def test_identifiers_stop_a_federation_unless_they_are_the_id() -> None:
+    frame = numbered(90)
+    clients = {"a": frame[:45], "b": frame[45:]}
+    with pytest.raises(FederationError, match="'key' holds another text in every row"):
+        fc.federate({n: f.drop(columns="row") for n, f in clients.items()}, learner="factorised")
+    fed = fc.federate(
+        {n: f.drop(columns="row") for n, f in clients.items()}, id="key", learner="factorised"
+    )
+    assert set(fed.schema.names) == {"x", "y"}
+
+
+def test_columns_that_the_model_does_not_know_are_pointed_out() -> None:
+    model = fc.learn(numbered().drop(columns=["row", "key"]), learner="factorised")
+    with pytest.warns(FedcircuitsWarning, match=r"'X' \(the model has 'x'\)"):
+        model.log_prob(pd.DataFrame({"X": [1.0], "y": ["a"]}))
+    with pytest.raises(SchemaError, match=r"knows none of the columns 'X' .*it has 'x', 'y'"):
+        model.log_prob(pd.DataFrame({"X": [1.0], "z": [2.0]}))
+    with pytest.raises(QueryError, match="did you mean 'x'"):
+        model.expectation("X")
+
+
+def test_several_draws_on_request() -> None:
+    frame = numbered(200).drop(columns=["row", "key"])
+    model = fc.learn(frame.assign(n=np.arange(200) % 9), learner="factorised")
+    gaps = pd.DataFrame({"x": [None, 1.0], "y": ["a", None], "n": [None, None]})
+    draws = model.impute(gaps, draws=3, seed=0)
+    assert len(draws) == 3
+    assert not draws[0].equals(draws[1])
+    for filled in (*draws, model.impute(gaps)):
+        assert filled["y"][0] == "a"
+        assert filled["x"][1] == 1.0
+        assert filled.notna().all().all()
+        assert filled["n"].dtype.kind == "i"
+    assert model.impute(gaps)["n"][0] == round(model.expectation("n"))
