@@ -80,6 +80,17 @@ def test_tree_of_the_readme_is_the_tree() -> None:
     assert all((source / path).exists() for path in named)
 
 
+def test_examples_of_the_page_on_queries_run() -> None:
+    code = "\n".join(
+        re.findall(r"```python\n(.*?)```", (ROOT / "docs/queries.md").read_text(), re.S)
+    )
+    names: dict[str, object] = {}
+    exec(compile(code, "docs/queries.md", "exec"), names)
+    p = names["p"]
+    assert isinstance(p, float)
+    assert 0 < p < 1
+
+
 @pytest.mark.slow
 def test_first_example_of_the_readme_runs(tmp_path: Path) -> None:
     """As a newcomer pastes it, in a folder of its own."""

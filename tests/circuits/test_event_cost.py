@@ -1,0 +1,54 @@
+"""An event costs at most three plain queries, counted in evaluations and in time."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.schema import Table
+
+
+@pytest.fixture(scope="module")
+def model() -> fc.Density:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(1500, 1))
+    x = pd.DataFrame(z + rng.normal(size=(1500, 6)), columns=list("abcdef"))
+    return fc.learn(x.assign(g=rng.choice(list("uvw"), 1500)), learner="hclt", seed=0)
+
+
+def test_an_event_is_at_most_three_evaluations(
+    model: fc.Density, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = []
+    inner = type(model).log_prob_table
+
+    def counted(self: fc.Density, table: Table) -> np.ndarray:
+        rows.append(len(table))
+        return inner(self, table)
+
+    monkeypatch.setattr(type(model), "log_prob_table", counted)
+    model.probability({"a": fc.above(1), "g": fc.one_of(["u", "v"])}, {"b": fc.between(0, 1)})
+    assert sum(rows) <= 3
+
+
+def test_an_event_takes_at_most_three_times_as_long_as_a_value(model: fc.Density) -> None:
+    n = 2000
+    rng = np.random.default_rng(1)
+    plain = pd.DataFrame(rng.normal(size=(n, 3)), columns=list("abc"))
+    events = plain.assign(a=fc.above(0.3), b=fc.between(-1, 1))
+    table, with_events = model.schema.encode(plain), model.schema.encode(events)
+    assert with_events.events is not None
+
+    def seconds(rows: Table) -> float:
+        times = []
+        for _ in range(5):
+            start = perf_counter()
+            model.log_prob_table(rows)
+            times.append(perf_counter() - start)
+        return min(times)
+
+    assert seconds(with_events) < 3 * seconds(table)
