@@ -34,6 +34,8 @@ def read_csv(file: IO[bytes], sep: str | None = None) -> pd.DataFrame:
     sample = file.read(_SAMPLE)
     file.seek(0)
     encoding = _encoding(sample)
+    if b"\x00" in sample and encoding != "utf-16":
+        raise ValueError("it holds zero bytes")
     if sep is None:
         sep = find_separator(sample.decode(encoding, errors="replace"))
     elif sep in ("tab", "\\t"):
