@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from decimal import Decimal
 from typing import Any
