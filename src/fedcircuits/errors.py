@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class FedcircuitsError(Exception):
-    """Base class: `except FedcircuitsError` catches whatever a user can mend."""
+    """Base class of all errors that a user can correct."""
 
 
 class SchemaError(FedcircuitsError, ValueError):
@@ -15,11 +15,11 @@ class SchemaError(FedcircuitsError, ValueError):
 
 
 class SchemaConflictError(SchemaError):
-    """Two clients mean different things by one name."""
+    """Two clients use one column name for different things."""
 
 
 class UnknownCategoryError(SchemaError):
-    """A category that the model has never been told of."""
+    """A category that is not in the schema."""
 
 
 class DomainError(SchemaError):
@@ -57,11 +57,11 @@ class ImpossibleEvidenceError(FedcircuitsError, ValueError):
 
 
 class QueryError(FedcircuitsError, ValueError):
-    """A question the model cannot answer as it was put."""
+    """A query that the model cannot answer as it was asked."""
 
 
 class StorageError(FedcircuitsError, ValueError):
-    """A file or message that is not what it should be."""
+    """A file or message that is damaged, or not of the expected kind or version."""
 
 
 class LearningError(FedcircuitsError, ValueError):
@@ -81,7 +81,7 @@ class FederationError(FedcircuitsError, ValueError):
 
 
 class ClientError(FederationError):
-    """One client failed, is away, or answered nonsense.
+    """One client failed, cannot be reached, or sent an invalid reply.
 
     Attributes:
         client: its name.
@@ -100,7 +100,7 @@ class MissingExtraError(FedcircuitsError, ImportError):
 
 
 class FedcircuitsWarning(UserWarning):
-    """Something was decided for the user that the user may want to know."""
+    """The library made a choice that the user may want to know of."""
 
 
 def unknown_name(what: str, name: object, known: Iterable[str], owner: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Loaders of public tables for trials; the folder is an argument, nothing is downloaded."""
+"""Load public tables for experiments from a folder you name; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedcircuits.errors import SchemaError
+from fedcircuits.errors import SchemaError, unknown_name
 
 DEBD = (
     "nltcs", "msnbc", "kdd", "plants", "baudio", "jester", "bnetflix", "accidents", "tretail",
@@ -43,7 +43,7 @@ def _existing(folder: str | Path, name: str) -> Path:
 
 
 def adult(folder: str | Path) -> Split:
-    """Adult / Census Income with the UCI split; "?" stays a category, as in the files."""
+    """Return Adult (Census Income) with the UCI split; "?" stays a category, as in the files."""
     frame = pd.read_parquet(_existing(folder, "adult.parquet"))
     train, test = (
         frame[frame["split"] == part].drop(columns="split").reset_index(drop=True)
@@ -53,13 +53,13 @@ def adult(folder: str | Path) -> Split:
 
 
 def credit(folder: str | Path, seed: int = 0, test_share: float = 0.2) -> Split:
-    """Give Me Some Credit, split at random."""
+    """Return Give Me Some Credit, split at random."""
     frame = pd.read_parquet(_existing(folder, "give_me_some_credit.parquet")).drop(columns="id")
     return _random_split(frame, "SeriousDlqin2yrs", 1, seed, test_share)
 
 
 def cancer(seed: int = 0, test_share: float = 0.2) -> Split:
-    """Breast Cancer Wisconsin (diagnostic), built into scikit-learn, split at random."""
+    """Return Breast Cancer Wisconsin (diagnostic) from scikit-learn, split at random."""
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer(as_frame=True)
@@ -71,7 +71,7 @@ def cancer(seed: int = 0, test_share: float = 0.2) -> Split:
 def _random_split(
     frame: pd.DataFrame, label: str, positive: object, seed: int, test_share: float
 ) -> Split:
-    """A split in which every class has its share of test rows."""
+    """Return a random split in which every class has the same share of test rows."""
     rng = np.random.default_rng(seed)
     held = np.zeros(len(frame), dtype=bool)
     for _, rows in frame.reset_index(drop=True).groupby(label).groups.items():
@@ -82,9 +82,9 @@ def _random_split(
 
 
 def debd(folder: str | Path, name: str) -> dict[str, NDArray[np.uint8]]:
-    """One of the twenty binary density-estimation datasets: train, valid and test as 0/1."""
+    """Return train, valid and test rows of one of the twenty binary density-estimation sets."""
     if name not in DEBD:
-        raise SchemaError(f"no dataset {name!r}; there are {', '.join(DEBD)}")
+        raise SchemaError(unknown_name("dataset", name, DEBD))
     with np.load(_existing(Path(folder) / "debd", f"{name}.npz")) as packed:
         n_vars = int(packed["n_vars"])
         return {

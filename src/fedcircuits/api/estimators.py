@@ -21,7 +21,7 @@ from fedcircuits.density import Density, Learner
 
 
 class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share: rows in any form scikit-learn passes around."""
+    """The base of both estimators: takes rows in every form that scikit-learn passes."""
 
     model_: Density
 
@@ -43,7 +43,7 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _frame(self, X: Any, *, reset: bool) -> pd.DataFrame:
-        """X as a DataFrame with string names; strings, categories and gaps are welcome."""
+        """Return X as a DataFrame with string names; strings, categories and NaN are accepted."""
         if isinstance(X, pd.DataFrame):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if len(X) == 0:
@@ -57,7 +57,7 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class CircuitClassifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[misc]
-    """A classifier that is a whole joint distribution: p(y | x), with any cells of x missing.
+    """A classifier by p(y | x) of one joint distribution; any cells of x may be missing.
 
     Args:
         learner: name of a learner (or a Learner whose label is "label").
@@ -99,19 +99,19 @@ class CircuitClassifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[mis
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """(n, k) p(y | x) in the order of `classes_`."""
+        """Return p(y | x) (n, k), classes in the order of `classes_`."""
         check_is_fitted(self)
         frame = self._frame(X, reset=False)
         return self.model_.predict_proba(frame, self.label_).to_numpy()
 
     def predict(self, X: Any) -> Array:
-        """(n,) the most probable class."""
+        """Return the most probable class of each row (n,)."""
         proba = self.predict_proba(X)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
 
 
 class CircuitDensity(DensityMixin, _CircuitEstimator):  # type: ignore[misc]
-    """A density estimator.
+    """A density estimator: the joint distribution of all columns of X.
 
     Args:
         learner: name of a learner, or a Learner.
@@ -135,23 +135,23 @@ class CircuitDensity(DensityMixin, _CircuitEstimator):  # type: ignore[misc]
         return self
 
     def score_samples(self, X: Any) -> Array:
-        """(n,) log-density of each row."""
+        """Return the log-density of each row (n,), in nats."""
         check_is_fitted(self)
         return self.model_.log_prob(self._frame(X, reset=False)).to_numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-density."""
+        """Return the mean log-density, in nats per row."""
         del y
         return float(self.score_samples(X).mean())
 
     def sample(self, n_samples: int = 1, random_state: int | None = None) -> pd.DataFrame:
-        """Rows drawn from the model."""
+        """Return rows drawn from the model."""
         check_is_fitted(self)
         return self.model_.sample(n_samples, seed=random_state)
 
 
 def _free_name(frame: pd.DataFrame) -> str:
-    """A name for the label that no column has."""
+    """Return a name for the label that no column has."""
     name = "label"
     while name in frame.columns:
         name += "_"

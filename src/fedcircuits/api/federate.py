@@ -227,7 +227,7 @@ class FederationRun:
     def _glue(
         self, rule: Rule, fitted: FittedParts, server: Server, **facts: Any
     ) -> FederatedCircuit:
-        told = {
+        given = {
             "setting": server.setting,
             "ledger": server.ledger,
             "dropped": server.dropped,
@@ -237,15 +237,15 @@ class FederationRun:
             **facts,
         }
         if self.settings.placement == "remote":
-            return RemoteCircuit.glue(rule, fitted, secret=self.settings.id_secret, **told)
-        return FederatedCircuit.glue(rule, fitted, **told)
+            return RemoteCircuit.glue(rule, fitted, secret=self.settings.id_secret, **given)
+        return FederatedCircuit.glue(rule, fitted, **given)
 
     # --- later ------------------------------------------------------------------------------------
 
     def join(
         self, fed: FederatedCircuit, name: str, data: Data, learner: str | ClientLearner | None
     ) -> FederatedCircuit:
-        """Let a client join a horizontal federation: it alone trains."""
+        """Return a horizontal federation with one client more, which alone trains."""
         assert fed.fitted is not None
         assert fed.rule is not None
         mine = self.settings.learner if learner is None else learner
@@ -305,14 +305,14 @@ class FederationRun:
         return made
 
     def close(self) -> None:
-        """Let go of the clients; an engine that was passed in is its maker's to close."""
+        """Release the clients; an engine that was passed in stays open for its owner."""
         if self.transport is not None and self.transport is not self.settings.engine:
             self.transport.close()
 
 
 @dataclass(frozen=True)
 class _Some:
-    """Some members of an engine."""
+    """An engine restricted to some of its clients."""
 
     whole: Transport
     chosen: list[str]

@@ -1,6 +1,6 @@
-"""Ways to split one table over clients, for trials: shares cover the table and nothing else.
+"""Split one table over clients, for experiments: together the shares are the table.
 
-Every function gives a mapping from client names ("client-1", ...) to tables. Rows split: each row
+Every function returns a mapping from client names ("client-1", ...) to tables. Rows split: each row
 is at one client. Columns split: each column is at one client, and an id column aligns the rows.
 Both: columns and rows overlap as asked.
 """
@@ -27,7 +27,7 @@ def _names(n_clients: int) -> list[str]:
 
 
 def _rows(frame: pd.DataFrame, owner: IntArray, n_clients: int) -> Shares:
-    """The rows of each client, in the order of the table."""
+    """Return the rows of each client, in the order of the table."""
     return {
         name: frame.iloc[np.flatnonzero(owner == at)].reset_index(drop=True)
         for at, name in enumerate(_names(n_clients))
@@ -38,14 +38,14 @@ def _rows(frame: pd.DataFrame, owner: IntArray, n_clients: int) -> Shares:
 
 
 def iid(frame: pd.DataFrame, n_clients: int, seed: int = 0) -> Shares:
-    """Rows dealt out at random, as evenly as can be."""
+    """Split rows at random into shares of equal size (to one row)."""
     rng = np.random.default_rng(seed)
     owner = rng.permutation(np.arange(len(frame)) % max(n_clients, 1))
     return _rows(frame, owner, n_clients)
 
 
 def unequal(frame: pd.DataFrame, sizes: Sequence[float], seed: int = 0) -> Shares:
-    """Rows dealt out at random in proportion to sizes."""
+    """Split rows at random into shares in proportion to sizes."""
     share = np.asarray(sizes, dtype=float)
     if share.ndim != 1 or not share.size or (share < 0).any() or share.sum() <= 0:
         raise SchemaError(f"sizes must be numbers >= 0, not all 0; found {list(sizes)}")
@@ -57,7 +57,7 @@ def unequal(frame: pd.DataFrame, sizes: Sequence[float], seed: int = 0) -> Share
 def by_class(
     frame: pd.DataFrame, label: str, n_clients: int, classes_per_client: int = 1, seed: int = 0
 ) -> Shares:
-    """Every client sees some of the label's classes; a class is shared evenly by who sees it.
+    """Split rows so that each client has some classes of the label, evenly shared by its holders.
 
     Classes are dealt out in turn, so that each is seen by somebody and rows are covered.
     """
@@ -87,7 +87,7 @@ def by_class(
 def dirichlet(
     frame: pd.DataFrame, label: str, n_clients: int, concentration: float, seed: int = 0
 ) -> Shares:
-    """Each class is divided over the clients by a draw from a Dirichlet distribution."""
+    """Split the rows of each class by shares drawn from a Dirichlet distribution."""
     if concentration <= 0:
         raise SchemaError(f"the concentration must be > 0, found {concentration}")
     codes, classes = _codes(frame, label)
@@ -120,7 +120,7 @@ def columns(
     share_label: bool = False,
     id: str = ID,
 ) -> Shares:
-    """Given columns at given clients, every row at all of them.
+    """Split columns as named; every row is at every client.
 
     Args:
         frame: the table.
@@ -160,7 +160,7 @@ def random_columns(
     id: str = ID,
     seed: int = 0,
 ) -> Shares:
-    """Columns dealt out at random, as evenly as can be; see `columns` for the label."""
+    """Split columns at random into groups of equal size; see `columns` for the label."""
     names = [name for name in frame.columns if name != label]
     if n_clients > len(names):
         raise SchemaError(f"{len(names)} columns cannot be split over {n_clients} clients")
@@ -175,7 +175,7 @@ def random_columns(
 def image_patches(
     height: int, width: int, rows: int, columns: int, *, channels: int = 1, overlap: int = 0
 ) -> dict[str, list[str]]:
-    """Names of the pixels (`pixel_RRR_CCC`) in each patch of a grid, for `columns` or `hybrid`.
+    """Return the pixel names (`pixel_RRR_CCC`) of each patch of a grid, for `columns`.
 
     Args:
         height: of the images.
@@ -218,7 +218,7 @@ def hybrid(
     id: str = ID,
     seed: int = 0,
 ) -> Shares:
-    """Columns and rows that overlap: some of both at every client, the others at one each.
+    """Split columns and rows with overlap: some are at every client, the others at one.
 
     Args:
         frame: the table.
@@ -263,7 +263,7 @@ def hybrid_patches(
     id: str = ID,
     seed: int = 0,
 ) -> Shares:
-    """Overlapping columns at given clients, with a share of the rows at all of them."""
+    """Split columns as named, with overlap; a share of the rows is at every client."""
     covered = {name for group in patches.values() for name in group}
     if covered != set(frame.columns):
         raise SchemaError(

@@ -28,7 +28,7 @@ SPLITS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def run(out: Output, seed: int) -> None:
-    """Split, train, ask, and compare with one table and with one client alone."""
+    """Split, train, query, and compare with the whole table and with one client alone."""
     split = cancer(seed)
     out.say(
         f"Breast cancer data: {len(split.train)} rows and {split.train.shape[1]} columns to learn "
@@ -41,24 +41,24 @@ def run(out: Output, seed: int) -> None:
         warnings.simplefilter("ignore", FedcircuitsWarning)
         step, steps = 0, 1 + 2 * len(SPLITS)
 
-        def told(text: str) -> None:
+        def begin(text: str) -> None:
             nonlocal step
             progress(step / steps, text)
             step += 1
 
-        told("all rows in one place")
+        begin("all rows in one place")
         model, seconds = _timed(learn, split.train, split.label, seed=seed)
         answers["centralised"] = scores = _scores(model, split)
         rows.append(["all in one place", *scores.values(), seconds, None])
         for name, (words, options) in SPLITS.items():
             shares = _shares(split.train, name, split.label, seed)
-            told(f"{words}: federated")
+            begin(f"{words}: federated")
             id = None if name == "rows" else partition.ID
             fed, seconds = _timed(federate, shares, id, split.label, seed=seed, **options)
             feds[name] = fed
             scores = _scores(fed, split)
             rows.append([f"{words}: federated", *scores.values(), seconds, fed.ledger.n_bytes])
-            told(f"{words}: one client alone")
+            begin(f"{words}: one client alone")
             first = min(shares)
             own = shares[first].drop(columns=partition.ID, errors="ignore")
             alone, alone_seconds = _timed(learn, own, split.label, seed=seed)
@@ -86,7 +86,7 @@ def _timed(make: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[A
 
 
 def _shares(train: pd.DataFrame, name: str, label: str, seed: int) -> dict[str, pd.DataFrame]:
-    """The table split over the clients; with columns split, the label is at one of them."""
+    """Return the table split over the clients; with columns split, one of them has the label."""
     if name == "rows":
         return partition.iid(train, N_CLIENTS, seed)
     if name == "columns":
@@ -109,7 +109,7 @@ def _short(value: Any) -> Any:
 
 
 def _questions(out: Output, fed: Any, split: Split, answers: dict[str, Any], seed: int) -> None:
-    """What only a joint distribution can be asked, of the model from four silos of columns."""
+    """Show queries that only a joint distribution answers, on the model of split columns."""
     away = max(fed.clients)
     rest = fed.without(away)
     with warnings.catch_warnings():
@@ -152,7 +152,7 @@ def _questions(out: Output, fed: Any, split: Split, answers: dict[str, Any], see
 
 
 def _bytes(out: Output, feds: dict[str, Any], answers: dict[str, Any]) -> None:
-    """Measured bytes beside FedAvg and SplitNN for the same clients and rows."""
+    """Show measured bytes beside FedAvg and SplitNN for the same clients and rows."""
     rows = []
     for name, fed in feds.items():
         table = fed.communication()

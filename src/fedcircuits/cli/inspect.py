@@ -1,4 +1,4 @@
-"""`fedcircuits inspect`: what a model file holds."""
+"""`fedcircuits inspect`: show what a model file holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fedcircuits learn`: a table in, a model file out."""
+"""`fedcircuits learn`: learn a model from one table and save it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(
     if absent:
         raise SchemaError(f"cannot drop {absent[0]!r}: the table has no such column")
     if output.is_dir() or not output.parent.exists():
-        # Told now rather than after the work.
+        # An error now rather than after the work.
         raise FedcircuitsError(f"cannot write {output}: not a file in an existing folder")
     start = time.perf_counter()
     with out.progress() as progress:

@@ -1,4 +1,4 @@
-"""Words out: tables for people, JSON for machines, errors in one place."""
+"""Output of all commands: tables for people or one JSON document, and errors."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class Output:
         self.notes = Console(stderr=True, soft_wrap=True, highlight=False)
 
     def say(self, text: str) -> None:
-        """A line for people; nothing in JSON mode."""
+        """Print a line, unless output is JSON."""
         if not self.as_json:
             self.console.print(text, markup=False)
 
     def result(self, value: dict[str, Any]) -> None:
-        """The result as JSON; nothing in the mode for people, who were shown it already."""
+        """Print the result as JSON, if that is asked for; people were shown it already."""
         if self.as_json:
             sys.stdout.write(json.dumps(plain_json(value), allow_nan=False) + "\n")
 
     def flush(self) -> None:
-        """Let a reader at the other end of a pipe have what was said so far."""
+        """Flush standard output, for a reader at the other end of a pipe."""
         sys.stdout.flush()
 
     def table(self, title: str, columns: list[str], rows: list[list[Any]]) -> None:
-        """A table for people."""
+        """Print a table, unless output is JSON."""
         if self.as_json:
             return
         table = Table(title=title, title_justify="left")
@@ -64,7 +64,7 @@ class Output:
         self.console.print(table)
 
     def frame(self, title: str, frame: pd.DataFrame, to: Path | None) -> None:
-        """Rows: to a file if one was named, else shown (the first few) or printed as JSON."""
+        """Write rows to a file if one is named, else print the first few, or all as JSON."""
         if to is not None:
             write_frame(frame, to)
             self.say(f"{len(frame)} row(s) written to {to}")
@@ -80,7 +80,7 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[float, str], None]]:
-        """A bar on a terminal once work takes more than a second; silence elsewhere."""
+        """Show a progress bar on a terminal once work takes more than a second."""
         if not self.notes.is_terminal:
             yield lambda *_: None
             return
@@ -89,20 +89,20 @@ class Output:
         )
         task = bar.add_task("", total=1.0)
 
-        def tell(fraction: float, text: str) -> None:
+        def show(fraction: float, text: str) -> None:
             bar.update(task, completed=fraction, description=text)
             if not bar.live.is_started and (bar.tasks[0].elapsed or 0.0) > PATIENCE:
                 bar.start()
 
         try:
-            yield tell
+            yield show
         finally:
             if bar.live.is_started:
                 bar.stop()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Our errors end the command with exit code 1 and one message; warnings are notes."""
+        """End the command with code 1 and a message for our errors; print warnings as notes."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", FedcircuitsWarning)
             try:
@@ -129,14 +129,14 @@ AS_TYPED = {
 
 
 def as_typed(message: str) -> str:
-    """An error of the library as somebody at a command line would put it."""
+    """Return an error of the library with its advice in terms of the command line."""
     for said, typed in AS_TYPED.items():
         message = message.replace(said, typed)
     return message
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """CSV, or Parquet if the name says so."""
+    """Write rows as CSV, or as Parquet if the name ends so."""
     try:
         if path.suffix == ".parquet":
             frame.to_parquet(path)

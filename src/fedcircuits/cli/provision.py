@@ -1,4 +1,4 @@
-"""`fedcircuits provision`: start-up kits with certificates for the parties of a federation."""
+"""`fedcircuits provision`: make start-up kits with certificates for the clients of a federation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedcircuits.cli.output import Output
 
 
 def run(out: Output, file: Path, kits: Path | None) -> None:
-    """Make kits for the parties that have none yet."""
+    """Make kits for the clients that have none yet."""
     from fedcircuits.engines.nvflare.kits import provision
 
     federation = read_parties(file, kits)
@@ -17,12 +17,12 @@ def run(out: Output, file: Path, kits: Path | None) -> None:
     made = provision(federation.kits, federation.host, federation.port, federation.names)
     new = [party for party in federation.names if party not in had]
     for party in new:
-        out.say(f"{party}: hand {made.site(party)} to this party, over a way you trust")
+        out.say(f"{party}: send {made.site(party)} to this client over a channel you trust")
     for party in sorted(had):
         out.say(f"{party}: has its kit already")
     out.say(
         f"coordinator: {made.server.parent} stays here; open port {federation.port} of "
-        f"{federation.host} to the parties"
+        f"{federation.host} to the clients"
     )
     out.result(
         {

@@ -1,4 +1,4 @@
-"""`fedcircuits silo`: a party's site, on its own data file and policy."""
+"""`fedcircuits silo`: run a client of a federation on its own data file and policy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(
     id_secret_file: Path | None,
     audit: Path | None,
 ) -> None:
-    """Check what can be checked, write it down beside the kit, and be the site until stopped."""
+    """Check data and policy, write the site's settings into the kit, and run until stopped."""
     from fedcircuits.engines.nvflare import flare, launch
 
     del flare  # imported to say early, and in our words, that NVFlare is missing
@@ -44,8 +44,8 @@ def run(
             f"{kit} is no start-up kit of a party: the coordinator makes them with "
             "`fedcircuits provision`"
         )
-    told = json.loads(party_file.read_text(encoding="utf-8"))
-    party = str(told["party"])
+    kit_facts = json.loads(party_file.read_text(encoding="utf-8"))
+    party = str(kit_facts["party"])
     rules = Policy() if policy is None else Policy.from_toml(policy)
     frame = read(as_table(party, data))
     rules.apply(frame, client=party)
@@ -66,9 +66,11 @@ def run(
     forget_jobs(kit)
     offered = "all columns" if rules.columns is None else ", ".join(rules.columns)
     out.say(f"{party}: {len(frame)} rows of {data}; offered: {offered}")
-    out.say(f"{party}: coordinator at {told['coordinator']}; every message is noted in the audit")
+    out.say(
+        f"{party}: coordinator at {kit_facts['coordinator']}; messages are logged in the audit file"
+    )
     out.say(f"{party}: waiting for work, see {kit / 'log.txt'}; Ctrl-C stops")
-    out.result({"party": party, "rows": len(frame), "coordinator": told["coordinator"]})
+    out.result({"party": party, "rows": len(frame), "coordinator": kit_facts["coordinator"]})
     out.flush()
     launch.run(kit.resolve(), party)
 
@@ -87,7 +89,7 @@ def _secret(file: Path) -> str:
 
 
 def keeper(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -> Keeper:
-    """The client of a silo, behind its policy; data and policy are read when a job begins.
+    """Return the client of a silo behind its policy; both are read when a job begins.
 
     Args:
         folder: the site's own.

@@ -1,13 +1,17 @@
-"""Engines carry messages between server and clients; they do no maths."""
+"""Engines: how messages travel between server and clients, as bytes."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcircuits.engines.contracts import DeclaresOptions, HasRowsThere
 from fedcircuits.engines.local import LocalEngine
 from fedcircuits.engines.processes import ProcessEngine
 from fedcircuits.errors import FederationError, MissingExtraError, unknown_name
 from fedcircuits.federation.wire.transport import Transport
+
+if TYPE_CHECKING:
+    from fedcircuits.engines.nvflare.engine import NvflareEngine
+    from fedcircuits.engines.ray.engine import RayEngine
 
 # The names users write. An engine is started with encoded client specs and the name of a function
 # that makes a client of one; `LocalEngine` takes the clients themselves.
@@ -24,7 +28,9 @@ __all__ = [
     "DeclaresOptions",
     "HasRowsThere",
     "LocalEngine",
+    "NvflareEngine",
     "ProcessEngine",
+    "RayEngine",
     "Transport",
     "engine_named",
 ]
@@ -43,3 +49,10 @@ def engine_named(name: str) -> Any:
         if (error.name or "").partition(".")[0] != name:
             raise
         raise MissingExtraError(f"engine={name!r}", name) from None
+
+
+def __getattr__(name: str) -> Any:
+    for engine, (_, kind) in LATER.items():
+        if name == kind:
+            return engine_named(engine)
+    raise AttributeError(f"module 'fedcircuits.engines' has no attribute {name!r}")

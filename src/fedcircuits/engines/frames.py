@@ -15,7 +15,7 @@ def frame(number: int, verb: str, payload: bytes) -> bytes:
 
 
 def read_frame(pipe: IO[bytes]) -> tuple[int, str, bytes] | None:
-    """The next frame of a blocking pipe; None where the pipe has ended."""
+    """Return the next frame of a blocking pipe; None where the pipe has ended."""
     head = _exactly(pipe, HEAD.size)
     if head is None:
         return None

@@ -17,7 +17,7 @@ OK, ERROR = "ok", "error"
 
 
 def serve(source: BinaryIO, sink: BinaryIO, make: str) -> None:
-    """Answer frames until the pipe ends; an exception is an answer too."""
+    """Reply to frames until the pipe ends; an exception is sent back as an error."""
     client: Any = None
     while (request := read_frame(source)) is not None:
         number, verb, payload = request

@@ -1,4 +1,4 @@
-"""The door of the service: a token, a largest body and a deadline, before anything is parsed."""
+"""Checks before a request is parsed: its token, its size and its deadline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPEN = ("/", "/health", "/openapi.json", "/explore")  # they say nothing about t
 
 
 class _RefusedError(Exception):
-    """A request that goes no further."""
+    """A request that is refused."""
 
     def __init__(self, status: int, error: str) -> None:
         self.status, self.error = status, error
@@ -31,7 +31,7 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Gate:
-    """An ASGI application in front of another.
+    """An ASGI application that checks requests before another gets them.
 
     Attributes:
         inner: the application behind.
@@ -44,7 +44,7 @@ class Gate:
     limits: Limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it here."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self.inner(scope, receive, send)
             return
@@ -79,7 +79,7 @@ class Gate:
             raise _RefusedError(401, "expected the header 'Authorization: Bearer TOKEN'")
 
     async def _body(self, length: bytes | None, receive: Receive) -> bytes:
-        """The whole body; one that is too large is not read to its end."""
+        """Return the body; one that is too large is not read to its end."""
         most = self.limits.body_bytes
         too_large = _RefusedError(413, f"a request has at most {most} bytes: send fewer rows")
         if length is not None and (not length.isdigit() or int(length[:20]) > most):

@@ -1,4 +1,4 @@
-"""The service's own page: its OpenAPI document as plain HTML, nothing loaded from elsewhere."""
+"""The service's documentation page: its OpenAPI document as HTML that loads nothing else."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def page(api: dict[str, Any], url: str) -> str:
 
 
 def _body(api: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
-    """Fields and an example of a request's body."""
+    """Return the fields and an example of a request's body."""
     if "requestBody" not in operation:
         return {"fields": [], "example": ""}
     reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
@@ -82,7 +82,7 @@ def _body(api: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _type(told: dict[str, Any]) -> str:
-    """A type in words."""
+    """Return a JSON type as text."""
     if "anyOf" in told:
         return " or ".join(dict.fromkeys(_type(choice) for choice in told["anyOf"]))
     if "enum" in told:

@@ -1,4 +1,4 @@
-"""The service as a process: a socket, uvicorn, and an orderly end."""
+"""Run the service with uvicorn on a socket until a signal ends it."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that says when it listens, and ends of its own accord on a signal."""
+    """uvicorn that calls back when it listens and exits with code 0 on a signal."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._started = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
+        """Listen, then call back."""
         await super().startup(sockets)
         self._started()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """A signal ends the service and is then done with: the process exits with code 0."""
+        """Let a signal end the service, so that the process exits with code 0."""
         stops = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self.handle_exit) for number in stops}
         try:
@@ -71,7 +71,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to an address; port 0 takes any that is free."""
+    """Return a socket bound to an address; port 0 takes any free port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

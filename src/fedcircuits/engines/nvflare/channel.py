@@ -1,4 +1,4 @@
-"""A link between a program and a job that runs: parcels out, replies back as they come.
+"""A connection between a program and a running job: parcels out, replies back as they come.
 
 The program listens on a socket of the file system, in a folder that only its owner can enter; the
 job's controller, a process of the same machine and user, connects to it. A new request, or the end
@@ -31,7 +31,7 @@ class _BrokenError(Exception):
 
 
 class Link:
-    """The program's end.
+    """The program's end of the connection.
 
     Args:
         path: of the socket.
@@ -104,7 +104,7 @@ class Link:
             raise _BrokenError from None
 
     def _read(self, parcels: Mapping[str, bytes]) -> dict[str, bytes | Exception]:
-        """Replies to the last request that have come within a moment."""
+        """Return replies to the last request that arrive within a moment."""
         if self._other is None:
             raise _BrokenError
         if not select.select([self._other], [], [], 0.2)[0]:
@@ -125,7 +125,7 @@ class Link:
         return found
 
     def hang_up(self) -> None:
-        """Let the controller go, which ends its job, at the sites first."""
+        """Disconnect the controller, which ends its job, at the sites first."""
         if self._other is None:
             return
         with contextlib.suppress(OSError):
@@ -137,14 +137,14 @@ class Link:
         self._other = None
 
     def close(self) -> None:
-        """Hang up and listen no more."""
+        """Disconnect and stop listening."""
         self.hang_up()
         self._listening.close()
         self.path.unlink(missing_ok=True)
 
 
 def relay(carrier: Any, arguments: Mapping[str, Any]) -> None:
-    """What the controller runs: carry what the program says until it hangs up."""
+    """Carry the program's parcels to the clients until it disconnects, in the controller."""
     with socket.socket(socket.AF_UNIX) as other:
         other.connect(str(arguments["socket"]))
         unframer = Unframer()

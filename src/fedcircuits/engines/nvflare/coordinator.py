@@ -1,4 +1,4 @@
-"""The server of a federation and the hand that submits jobs to it."""
+"""Start the server of a federation and submit jobs to it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Coordinator:
 
     @contextmanager
     def session(self) -> Iterator[Any]:
-        """A session with the server, which may still be starting."""
+        """Open a session with the server, which may still be starting."""
         from fedcircuits.engines.nvflare import flare
 
         deadline = time.monotonic() + self._start_timeout
@@ -82,7 +82,7 @@ class Coordinator:
         return True
 
     def check(self) -> None:
-        """An error if the server has ended."""
+        """Raise an error if the server has ended."""
         if self.process.ended:
             raise FederationError(f"the server has ended; it said: {self.process.last_words()}")
 
@@ -118,7 +118,7 @@ class Coordinator:
 
     @staticmethod
     def states(session: Any, sites: Sequence[str]) -> dict[str, str]:
-        """What each site does: HAS_JOB, NO_JOB, or AWAY where it gives no reply."""
+        """Return the state of each site: HAS_JOB, NO_JOB, or AWAY where it gives no reply."""
         registered = {client.name for client in session.get_system_info().client_info}
         here = sorted(registered & set(sites))
         session.set_timeout(REPLY)  # of a site that is there
@@ -136,16 +136,16 @@ class Coordinator:
         sites: Mapping[str, str],
         settings: Mapping[str, Mapping[str, Any]],
     ) -> str:
-        """Submit a job; its name."""
+        """Submit a job and return its name."""
         with tempfile.TemporaryDirectory(prefix="fedcircuits-") as folder:
             job = write_job(Path(folder) / "job", program, arguments, sites, settings)
             return str(session.submit_job(str(job)))
 
     @staticmethod
     def status(session: Any, job: str) -> str:
-        """Of a job, in NVFlare's words."""
+        """Return the status of a job as NVFlare names it."""
         return str(session.get_job_meta(job).get("status", ""))
 
     def stop(self) -> None:
-        """End the server; twice is once."""
+        """End the server; a second call does nothing."""
         self.process.stop()

@@ -35,7 +35,7 @@ class Parties(Closing):
 
     Args:
         kits: folder of the kits; the coordinator's is used.
-        settings: what each party is told about the run (see `cli.silo`), by name.
+        settings: what each party is sent about the run (see `cli.silo`), by name.
         start_timeout: seconds for the parties to be there and the job to start.
         sites: NVFlare's name of each party, where it is another.
         scratch: folder to work in, a new one by default; removed at the end, also after a crash.
@@ -76,7 +76,7 @@ class Parties(Closing):
             raise
 
     def _start_sites(self) -> None:
-        """The parties start their own."""
+        """Do nothing: the parties start their own sites."""
 
     def _start_job(self) -> None:
         assert self._coordinator is not None
@@ -100,13 +100,13 @@ class Parties(Closing):
                 raise ClientError(name, f"its site has ended; it said: {process.last_words()}")
 
     def members(self) -> list[str]:
-        """Names, sorted; a client that is away is still a member."""
+        """Return the names of the clients, sorted, also of those that are away."""
         return sorted(self._sites)
 
     def call(
         self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
     ) -> dict[str, bytes | Exception]:
-        """Send each payload to its client, all at once; each reply, or what went wrong."""
+        """Send all payloads at once and return each client's reply, or what went wrong."""
         if not self._finalizer.alive:
             raise FederationError("the engine is closed: its clients are gone")
         if not self._link.is_up or self._lost & payloads.keys():
@@ -122,9 +122,9 @@ class Parties(Closing):
         return answers
 
     def _gone(self, name: str) -> str | None:
-        """Why a client will not answer, as far as can be told; asked while it is waited for.
+        """Return why a client will not reply, as far as is known; called while waiting for it.
 
-        NVFlare tells nobody that a site has ended or was started again without its job, so its
+        NVFlare does not report that a site has ended or was started again without its job, so its
         server is asked from time to time.
         """
         process = self._processes.get(name)
@@ -167,7 +167,7 @@ class Parties(Closing):
         self._misses = {name: int(name in self._lost) for name in self._sites}
 
     def close(self) -> None:
-        """End the job, the server and the sites that were started here; twice is once."""
+        """End the job, the server and the sites started here; a second call does nothing."""
         self._finalizer()
 
 
@@ -221,12 +221,12 @@ class NvflareEngine(Parties):
             time.sleep(0.5)
 
     def process_id(self, client: str) -> int:
-        """The process of a client's site."""
+        """Return the id of the process of a client's site."""
         return self._processes[client].pid
 
     @property
     def server_id(self) -> int:
-        """The process of the server."""
+        """The id of the server's process."""
         assert self._coordinator is not None
         return self._coordinator.process.pid
 
@@ -239,7 +239,7 @@ def client_here(folder: Path, site: Mapping[str, Any], settings: Mapping[str, An
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
+    """Return a free port of this machine."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

@@ -41,17 +41,17 @@ log = logging.getLogger(__name__)
 
 
 def packed(value: object) -> str:
-    """A JSON value as a word that NVFlare's configuration passes on untouched."""
+    """Return a JSON value as text that NVFlare's configuration leaves as it is."""
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
 
 
 def unpacked(word: str) -> Any:
-    """Inverse of `packed`."""
+    """Return the value that `packed` encoded."""
     return json.loads(base64.urlsafe_b64decode(word))
 
 
 def named(name: str) -> Any:
-    """The function behind "module:function"."""
+    """Return the function that "module:function" names."""
     module, _, function = name.partition(":")
     return getattr(importlib.import_module(module), function)
 
@@ -99,7 +99,7 @@ class SiloExecutor(Executor):  # type: ignore[misc]
         self._keeper: Keeper | None = None
 
     def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
-        """One parcel in, one out."""
+        """Return the client's reply to a parcel."""
         del abort_signal  # a client is not interrupted; whoever asked has stopped waiting
         if task_name == END:  # NVFlare itself takes ten seconds for it
             threading.Timer(0.5, os._exit, [0]).start()
@@ -149,13 +149,13 @@ class FederationController(Controller):  # type: ignore[misc]
         self._sites: dict[str, str] = unpacked(sites)
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """Nothing to prepare."""
+        """Do nothing: there is nothing to prepare."""
 
     def stop_controller(self, fl_ctx: Any) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def process_result_of_unknown_task(self, *_: Any, **__: Any) -> None:
-        """The late answer of a slow client: thrown away."""
+        """Discard the late reply of a slow client."""
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Run the program; its exception ends the job as failed."""
@@ -190,7 +190,7 @@ class Carrier:
         self.folder = folder
 
     def members(self) -> list[str]:
-        """Names of the clients, sorted."""
+        """Return the names of the clients, sorted."""
         return sorted(self._sites)
 
     @property
@@ -252,7 +252,7 @@ class Carrier:
 
 
 class _Errand:
-    """One task on its way to one site."""
+    """One task that was sent to one site."""
 
     def __init__(self, kind: str, parcel: bytes, timeout: float | None) -> None:
         data = Shareable()
@@ -268,11 +268,11 @@ class _Errand:
         self._done.set()
 
     def is_over(self, patience: float) -> bool:
-        """Whether it came back, or never will."""
+        """Whether the task is done, or never will be."""
         return self._done.wait(patience) or self.task.completion_status is not None
 
     def answer(self, name: str) -> bytes | Exception:
-        """What came back."""
+        """Return the reply, or what went wrong."""
         if not self._done.is_set():
             status = getattr(self.task.completion_status, "name", "unknown").lower()
             return ClientError(name, f"its site is gone (NVFlare says {status})")
@@ -318,7 +318,7 @@ def make_kits(folder: Path, host: str, port: int, sites: list[str], admin: str) 
 
 @contextlib.contextmanager
 def session(kit: Path, admin: str, timeout: float) -> Iterator[Any]:
-    """A session of the administrator, closed at the end."""
+    """Open a session of the administrator; closed at the end of the block."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     with contextlib.redirect_stdout(io.StringIO()):  # it tells the user what it is doing

@@ -1,4 +1,4 @@
-"""The engine as the server code sees it that runs inside NVFlare's controller."""
+"""The transport of a server that runs inside NVFlare's controller."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class InController:
         self.replay = Replay(Answers(answers))
 
     def members(self) -> list[str]:
-        """Names of the clients, sorted."""
+        """Return the names of the clients, sorted."""
         found: list[str] = self._carrier.members()
         return found
 
     def call(
         self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
     ) -> dict[str, bytes | Exception]:
-        """Each client's reply, or what went wrong."""
+        """Return each client's reply, or what went wrong."""
         start, before = time.monotonic(), self.replay.asked.get(verb, 0)
         self._note("begins", verb=verb, clients=sorted(payloads))
         limit = self._longest if timeout is None else timeout
@@ -63,9 +63,9 @@ class InController:
             file.write(json.dumps(line) + "\n")
 
     def over(self, **facts: Any) -> None:
-        """Have the sites end, and say that the results are in the job's folder."""
+        """End the sites' part and write that the results are in the job's folder."""
         self._carrier.end()
         self._note("over", folder=str(self._carrier.folder), **facts)
 
     def close(self) -> None:
-        """The job ends with its program."""
+        """Do nothing: the job ends with its program."""

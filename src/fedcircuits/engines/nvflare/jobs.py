@@ -26,7 +26,7 @@ def write_job(
         program: what the controller runs.
         arguments: of the program.
         sites: the site of each client.
-        settings: what each client is told about the run.
+        settings: what each client is sent about the run.
     """
     from fedcircuits.engines.nvflare.flare import END, TASK, packed
 

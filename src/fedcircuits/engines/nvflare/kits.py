@@ -42,7 +42,7 @@ SILENT_AFTER = 30  # seconds without a sign of life after which the server count
 
 @dataclass(frozen=True)
 class Kits:
-    """Where the kits of one federation are.
+    """The folders of the kits of one federation.
 
     Attributes:
         folder: of all of them.
@@ -66,7 +66,7 @@ class Kits:
 
 
 def provision(folder: Path, host: str, port: int, parties: Sequence[str]) -> Kits:
-    """Make kits for new parties; those that are there keep theirs, and the authority stays.
+    """Make kits for new parties; existing kits and the authority stay as they are.
 
     Args:
         folder: of the kits.
@@ -155,6 +155,6 @@ def forget_jobs(kit: Path) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """A JSON file for its owner only."""
+    """Write a JSON file that only its owner can read."""
     path.touch(mode=0o600)
     path.write_text(json.dumps(value, indent=2), encoding="utf-8")

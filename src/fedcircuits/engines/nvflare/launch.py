@@ -1,4 +1,4 @@
-"""What the process of a server or site runs. A script: it needs NVFlare alone, which starts faster.
+"""The program of a server's or site's process; a script that imports NVFlare alone, to start fast.
 
 NVFlare starts a process of its own for a job; both end when standard input does, on a signal, or
 when NVFlare itself comes to an end.
@@ -22,7 +22,7 @@ SERVER = "server"
 
 
 def run(kit: Path, name: str) -> None:
-    """Be the server or a site until told to stop. Does not come back."""
+    """Run the server or a site until stopped; does not return."""
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, _stop)
     role, uid = (SERVER, []) if name == SERVER else ("client", [f"uid={name}"])
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _end_with_input(scratch: str) -> None:
-    """End when nobody holds the other end any more; whoever did may have had no time to tidy up."""
+    """End this process when its standard input ends: whoever started it is gone."""
     while os.read(0, 2**12):
         pass
     if scratch:
@@ -67,7 +67,7 @@ def _end(code: int) -> None:
 
 
 def end_children(pid: int) -> None:
-    """Kill all that a process has started; a job's process has a group of its own."""
+    """Kill all processes that a process has started; a job's process has its own group."""
     import psutil  # type: ignore[import-untyped]
 
     with contextlib.suppress(psutil.NoSuchProcess):

@@ -38,16 +38,16 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether it has ended."""
         return self._process.poll() is not None
 
     def last_words(self) -> str:
-        """The end of what it printed and logged as an error."""
+        """Return the end of what it printed and logged as an error."""
         said = []
         for path in (self.kit / "error_log.txt", self.kit / OUTPUT):
             if path.exists():
@@ -55,7 +55,7 @@ class Process:
         return "\n".join(said)
 
     def stop(self) -> None:
-        """End it and the processes it started; twice is once."""
+        """End it and the processes it started; a second call does nothing."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()

@@ -34,7 +34,7 @@ LOOPBACK = ("127.0.0.1", "localhost")
 def make_certificates(
     folder: str | os.PathLike[str], hosts: Sequence[str], days: int = 365
 ) -> dict[str, Path]:
-    """Certificates of machines, by an authority that is made where the folder has none.
+    """Make certificates of machines, and an authority where the folder has none.
 
     Args:
         folder: of the authority; each machine's files go to a folder of its name below.
@@ -127,7 +127,7 @@ def _read_key(path: Path) -> Any:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """A file that only its owner reads, from its first byte on."""
+    """Write a file that only its owner can read, from its first byte on."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""All that touches Ray: the connection of this process, the actors, and what becomes of calls."""
+"""All calls of Ray: the connection of this process, the actors, and their replies."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Place:
 
 
 class LostError(Exception):
-    """An actor was lost with a request; Ray starts it again."""
+    """An actor ended during a request; Ray starts it again."""
 
 
 # --- actors ---------------------------------------------------------------------------------------
 
 
 class Member:
-    """One client in a process of the cluster. A restart runs the constructor again, no more.
+    """The actor that holds one client; a restart runs its constructor again and nothing else.
 
     Args:
         record: the encoded spec of the client.
@@ -70,7 +70,7 @@ class Member:
         self._keeper: Keeper | None = None
 
     def start(self) -> tuple[str, Any]:
-        """Make the client; where it is, or why it cannot be made."""
+        """Make the client; return its place, or the error."""
         try:
             self._kept()
         except Exception as error:  # whatever a table or learner raises belongs to the caller
@@ -81,7 +81,7 @@ class Member:
         return OK, Place(context.get_node_id(), address, os.getpid(), gpus)
 
     def answer(self, parcel: bytes) -> tuple[str, Any]:
-        """Let the client answer; an exception is an answer too."""
+        """Return the client's reply, or the error."""
         try:
             return OK, self._kept().answer(parcel)
         except Exception as error:  # it cannot be made again: its file is gone, say
@@ -97,7 +97,7 @@ class Member:
 
 
 def _as_frame(rows: Any) -> pd.DataFrame:
-    """An object of the cluster as rows: a DataFrame, or an Arrow table."""
+    """Return the rows of an object of the cluster: a DataFrame, or an Arrow table."""
     if hasattr(rows, "to_pandas"):
         rows = rows.to_pandas()
     if not isinstance(rows, pd.DataFrame):
@@ -111,24 +111,24 @@ def _as_frame(rows: Any) -> pd.DataFrame:
 def start_member(
     record: bytes, make: str, rows: Any, identity: str, max_restarts: int, wants: dict[str, Any]
 ) -> Any:
-    """An actor of the cluster with a client in it; nodes take turns."""
+    """Start an actor with a client in it; actors are spread over the nodes."""
     options = {"max_restarts": max_restarts, "scheduling_strategy": "SPREAD", **wants}
     return ray.remote(Member).options(**options).remote(record, make, rows, identity)
 
 
 def is_reference(data: object) -> bool:
-    """Whether this is an object of the cluster."""
+    """Whether this is a reference to an object of the cluster."""
     return isinstance(data, ray.ObjectRef)
 
 
 def first_ready(refs: Iterable[Ref], timeout: float) -> list[Ref]:
-    """A reply that is there, none where the time is up."""
+    """Return the first reply that is ready, or none within the timeout."""
     ready: list[Ref] = ray.wait(list(refs), timeout=timeout)[0]
     return ready
 
 
 def fetch(name: str, ref: Ref) -> Any:
-    """What a client's actor replied; a `ClientError` where it has ended or says one."""
+    """Return the reply of a client's actor; a `ClientError` where it has ended or failed."""
     try:
         status, found = ray.get(ref)
     except ray.exceptions.ActorUnavailableError:
@@ -145,7 +145,7 @@ def fetch(name: str, ref: Ref) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """What Ray says about a death, without its advice."""
+    """Return why an actor ended, as far as Ray says so."""
     for line in str(error).splitlines():
         if " because " in line:
             return f" ({line.strip()[:LONGEST_REASON]})"
@@ -153,7 +153,7 @@ def _reason(error: Exception) -> str:
 
 
 def resources() -> str:
-    """What the cluster has and what of it is free, in words."""
+    """Return the cluster's resources and the free ones, as text."""
     return f"the cluster has {_words(ray.cluster_resources())}; free are " + _words(
         ray.available_resources()
     )
@@ -168,7 +168,7 @@ def _words(amounts: Mapping[str, float]) -> str:
 
 
 class _Connection:
-    """This process and its cluster, shared by all engines; what was begun here ends here."""
+    """The connection of this process to a cluster, shared by all its engines."""
 
     def __init__(self) -> None:
         self._users = 0
@@ -177,7 +177,7 @@ class _Connection:
         self._lock = threading.Lock()
 
     def open(self, address: str | None, token: PathLike | None, tls: PathLike | None) -> bool:
-        """Connect unless there is a connection; whether it is ours to end."""
+        """Connect unless connected; return whether this connection is ours to end."""
         with self._lock:
             address = address or os.environ.get("RAY_ADDRESS")
             if not ray.is_initialized():
@@ -215,7 +215,7 @@ class _Connection:
             raise FederationError(_why_not(None if local else address, error)) from error
 
     def close(self) -> None:
-        """One engine fewer; the last one ends the connection, and the cluster if it is ours."""
+        """Count one engine fewer; with the last one, disconnect and stop a cluster of ours."""
         with self._lock:
             self._users -= 1
             if self._users == 0:
@@ -245,7 +245,7 @@ def leave(actors: Mapping[str, Any], ours: bool) -> None:
 
 
 def _read_environment() -> None:
-    """Have Ray look at the environment again: it did when it was imported."""
+    """Make Ray read the environment again, which it does once, on import."""
     with contextlib.suppress(ImportError, AttributeError):
         constants: Any = importlib.import_module("ray._private.ray_constants")
         constants.ENABLE_RAY_CLUSTER = constants.env_bool(

@@ -1,4 +1,4 @@
-"""The engine on a Ray cluster.
+"""The engine "ray": clients as actors of a Ray cluster.
 
 Ray starts and restarts processes and moves bytes between machines. A restarted actor makes its
 client anew from its spec and is sent the earlier requests again (`replay`), so a killed process or
@@ -77,7 +77,7 @@ class RayEngine(Closing):
         self._progress = progress
         self._actors: dict[str, Any] = {}
         self._places: dict[str, Place] = {}
-        self._tell(0.0, "connecting to Ray")
+        self._show(0.0, "connecting to Ray")
         ours = cluster.CONNECTION.open(address, token, tls)
         # Also runs when the engine is forgotten or Python ends.
         self._finalizer = weakref.finalize(self, cluster.leave, self._actors, ours)
@@ -102,7 +102,7 @@ class RayEngine(Closing):
         waiting = {actor.start.remote(): name for name, actor in self._actors.items()}
         deadline = time.monotonic() + self._start_timeout
         while waiting:
-            self._tell(1 - len(waiting) / len(self._actors), "starting clients")
+            self._show(1 - len(waiting) / len(self._actors), "starting clients")
             ready = cluster.first_ready(waiting, BEAT)
             if not ready and time.monotonic() > deadline:
                 first, *others = sorted(waiting.values())
@@ -122,21 +122,21 @@ class RayEngine(Closing):
         return cluster.is_reference(data)
 
     def members(self) -> list[str]:
-        """Names, sorted; a client that has ended is still a member."""
+        """Return the names of the clients, sorted, also of those that have ended."""
         return sorted(self._actors)
 
     def place(self, client: str) -> Place:
-        """Where a client runs, as of its last start that is known of."""
+        """Return where a client runs, as of its last known start."""
         return self._places[client]
 
     def call(
         self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
     ) -> dict[str, bytes | Exception]:
-        """Send each payload to its client, all at once; each reply, or what went wrong."""
+        """Send all payloads at once and return each client's reply, or what went wrong."""
         if not self._finalizer.alive:
             raise FederationError("the engine is closed: its clients are gone")
         answers: dict[str, bytes | Exception] = {
-            name: ClientError(name, "is no member of this engine")
+            name: ClientError(name, "is not a client of this engine")
             for name in payloads
             if name not in self._actors
         }
@@ -153,7 +153,7 @@ class RayEngine(Closing):
     def _exchange(
         self, verb: str, parcels: Mapping[str, bytes], timeout: float | None
     ) -> dict[str, bytes | Exception]:
-        """Parcels out and back, past restarts; those that are late are left out."""
+        """Send parcels and return replies, also of restarted clients; late ones are left out."""
         answers: dict[str, bytes | Exception] = {}
         sent = dict(parcels)
         asked = {self._actors[name].answer.remote(data): name for name, data in sent.items()}
@@ -161,7 +161,7 @@ class RayEngine(Closing):
         due: dict[str, float] = {}  # ... and when they must be there
         deadline = None if timeout is None else time.monotonic() + timeout
         while asked or coming:
-            self._tell(
+            self._show(
                 len(answers) / len(parcels),
                 f"{verb}: {len(answers)} of {len(parcels)} clients have answered"
                 + "".join(f", {name!r} is started again" for name in sorted(coming.values())),
@@ -197,12 +197,12 @@ class RayEngine(Closing):
                     del coming[ref]
         return answers
 
-    def _tell(self, part: float, words: str) -> None:
+    def _show(self, part: float, words: str) -> None:
         if self._progress is not None:
             self._progress(part, words)
 
     def close(self) -> None:
-        """Let go of the clients, and stop the cluster if it was started here; twice is once."""
+        """Release the clients and stop the cluster if it was started here; may be called again."""
         self._finalizer()
 
 
@@ -212,7 +212,7 @@ def _wants(
     num_gpus: Amount,
     resources: Mapping[str, Mapping[str, float]] | None,
 ) -> dict[str, Any]:
-    """What a client's actor asks of a node."""
+    """Return the resources that a client's actor asks of a node."""
     found = {
         "num_cpus": num_cpus.get(name) if isinstance(num_cpus, Mapping) else num_cpus,
         "num_gpus": num_gpus.get(name) if isinstance(num_gpus, Mapping) else num_gpus,
@@ -225,6 +225,6 @@ def _wants(
 
 
 def _identity(record: bytes, rows: Any) -> str:
-    """A name for a client's data and settings."""
+    """Return a digest of a client's data and settings."""
     there = b"" if rows is None else rows.binary()
     return hashlib.sha256(record + there).hexdigest()

@@ -1,4 +1,4 @@
-"""Settings of Ray that live in the environment: on this machine alone, with a token, encrypted.
+"""Settings of Ray in environment variables: loopback only, tokens, TLS.
 
 Nothing here imports Ray: its processes read these variables when they start.
 """
@@ -29,7 +29,7 @@ def variables(
     token: str | os.PathLike[str] | None = None,
     tls: str | os.PathLike[str] | None = None,
 ) -> dict[str, str]:
-    """What to set before Ray starts or connects.
+    """Return the variables to set before Ray starts or connects.
 
     Args:
         local: whether a cluster on this machine alone is started. It gets a token of its own unless
@@ -68,7 +68,7 @@ def variables(
 
 @dataclass
 class Environment:
-    """Variables that are set now and put back later."""
+    """Environment variables that are set now and restored later."""
 
     before: dict[str, str | None] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ class Environment:
         os.environ.update(found)
 
     def restore(self) -> None:
-        """Put back what was there."""
+        """Restore the values of before."""
         for name, value in self.before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -88,7 +88,7 @@ class Environment:
 
 
 def private_folder() -> Path:
-    """A new folder for sockets, logs and spilled objects, for this user only."""
+    """Make a folder for sockets, logs and spilled objects that only this user can read."""
     parent = Path(tempfile.gettempdir())
     if len(str(parent)) > LONGEST_FOLDER and Path("/tmp").is_dir():
         parent = Path("/tmp")
@@ -96,12 +96,12 @@ def private_folder() -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove it with all that is in it."""
+    """Remove a folder with its contents."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_address(address: str) -> None:
-    """Say at once what Ray would find out in minutes: nobody there, or encryption on one side."""
+    """Raise at once where Ray would try for minutes: no cluster there, or TLS on one side."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -145,7 +145,7 @@ def _shake_hands(plain: socket.socket, host: str, address: str) -> None:
 
 
 def _answers_tls(plain: socket.socket) -> bool:
-    """Whether the other side speaks TLS; nothing is sent over it, so nothing is verified."""
+    """Whether the other side uses TLS; nothing is sent over it, so nothing is verified."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
