@@ -249,7 +249,7 @@ def test_a_query_asks_no_more_kinds_of_question_than_it_needs(case: Case, query:
     transport.messages.clear()
     QUERIES[query](remote)
     sent = [m.Query.from_bytes(message.data) for message in transport.messages if message.to_client]
-    assert {question.what for each in sent for question in each.asked()} <= KINDS[query]
+    assert {question.what for each in sent for question in each.questions} <= KINDS[query]
 
 
 def test_an_ensemble_takes_one_round_trip() -> None:

@@ -5,7 +5,7 @@ the fitted parts. So a client can leave, and the rest is glued again without tra
 """
 
 from fedcircuits.federation.agreement.anchors import Anchors
-from fedcircuits.federation.agreement.base import Rule
+from fedcircuits.federation.agreement.base import GluesAgain, Rule
 from fedcircuits.federation.agreement.by_name import RULES, make_rule, options_of
 from fedcircuits.federation.agreement.em import Em
 from fedcircuits.federation.agreement.independent import Independent
@@ -17,6 +17,7 @@ __all__ = [
     "RULES",
     "Anchors",
     "Em",
+    "GluesAgain",
     "Independent",
     "Joint",
     "Latent",

@@ -1,8 +1,8 @@
-"""The contract of an agreement rule."""
+"""The contract of an agreement rule, and what a rule may offer besides."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
@@ -10,7 +10,7 @@ from fedcircuits.federation.server.server import Server
 
 
 class Rule(Protocol):
-    """One way to agree."""
+    """How clients agree on what belongs together, and how their models become one circuit."""
 
     @property
     def name(self) -> str:
@@ -23,9 +23,22 @@ class Rule(Protocol):
         ...
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
-        """Send the messages of this rule."""
+        """Send the messages of this rule and return what the clients fitted."""
         ...
 
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
-        """The builder and its root."""
+        """Return the circuit of the fitted parts as builder and root; a pure function of them."""
+        ...
+
+
+@runtime_checkable
+class GluesAgain(Protocol):
+    """A rule whose circuit has the parts of several clients in one, also where columns are split.
+
+    A client that leaves is then taken out by gluing the others' parts again.
+    """
+
+    @property
+    def glues_again(self) -> bool:
+        """Whether this is so with the rule's settings."""
         ...

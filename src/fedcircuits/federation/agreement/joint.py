@@ -44,7 +44,7 @@ class Joint:
 
     @property
     def glues_again(self) -> bool:
-        """Whether a leaver is taken out by gluing: circuits of all clients are in one part."""
+        """Where columns are split the branches of all clients are in one circuit."""
         return True
 
     @property

@@ -25,7 +25,7 @@ from fedcircuits.density.batched import Pending, Question, settle
 from fedcircuits.density.hooks import Hooks
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement.base import Rule
+from fedcircuits.federation.agreement.base import GluesAgain, Rule
 from fedcircuits.federation.model import operations
 from fedcircuits.federation.model.node_placement import Placed, placement
 from fedcircuits.federation.model.run import AnyLearner, HoldsClients, Run
@@ -247,7 +247,8 @@ class FederatedCircuit(Composite, HoldsClients):
             raise FederationError(f"{client!r} is the only client: nothing would be left")
         if rebuild_grid:
             return self._run("rebuild_grid=True").retrain(others)
-        if self.setting != "horizontal" and not getattr(self.rule, "glues_again", False):
+        glues_again = isinstance(self.rule, GluesAgain) and self.rule.glues_again
+        if self.setting != "horizontal" and not glues_again:
             return self.without_parts({client: "left"})
         if self.rule.name == "joint" and self.setting == "horizontal":
             raise FederationError(
