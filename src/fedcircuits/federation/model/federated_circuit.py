@@ -206,8 +206,8 @@ class FederatedCircuit(Composite, HoldsClients):
         questions = [Question(found.models[key], "log_prob", rows, which) for key in keys]
 
         def combine(answers: list[FloatArray]) -> FloatArray:
-            told = dict(zip(keys, answers, strict=True))
-            log_probs = class_log_probs(found, rows.rows(which), lambda key, _: told[key])
+            by_key = dict(zip(keys, answers, strict=True))
+            log_probs = class_log_probs(found, rows.rows(which), lambda key, _: by_key[key])
             assert log_probs is not None
             return np.exp(calibration.log_posterior(log_probs))
 

@@ -51,7 +51,7 @@ class RemoteCircuit(FederatedCircuit):
         return None
 
     def _query(self, ask: Callable[[Any], Answer]) -> Answer:
-        """Answers a query, if need be without the clients that are away, and says so."""
+        """Answers a query, if need be without the clients that are away, and warns of that."""
         present = self
         away: dict[str, str] = {}
         while True:

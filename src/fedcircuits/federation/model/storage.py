@@ -1,4 +1,7 @@
-"""A federation in a file: the composite, and who and what is behind it. Gathered models only."""
+"""Saves a federated circuit and reads it back: the composite, owners, rule and fitted parts.
+
+Only gathered models can be saved; a model that stays at its client is an error.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ FORMAT_1_RULES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def to_record(fed: FederatedCircuit, composite: Record) -> Record:
-    """Header and arrays; `composite` is the record of the parts and the structure."""
+    """Returns header and arrays; `composite` is the record of the parts and the structure."""
     header, arrays = dict(composite.header), dict(composite.arrays)
     header["federation"] = {
         "owners": list(fed.owners),
@@ -53,12 +56,12 @@ def to_record(fed: FederatedCircuit, composite: Record) -> Record:
 
 
 def from_record(record: Record, decode: Callable[[Record], Density]) -> FederatedCircuit:
-    """Inverse of `to_record`; `decode` rebuilds a part."""
+    """Returns the federated circuit of a record; `decode` makes a density of a record."""
     base = Composite.from_record(record, decode)
     try:
-        told = record.header["federation"]
-        owners = tuple(str(owner) for owner in told["owners"])
-        if len(owners) != len(base.parts) or told["setting"] not in (
+        header = record.header["federation"]
+        owners = tuple(str(owner) for owner in header["owners"])
+        if len(owners) != len(base.parts) or header["setting"] not in (
             "horizontal", "vertical", "hybrid",
         ):  # fmt: skip
             raise StorageError("the federation in the file is not valid: owners or setting")
@@ -68,15 +71,15 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
             base.structure,
             base.fit_report,
             owners=owners,
-            setting=told["setting"],
-            rule=_rule_from_json(told["rule"]),
+            setting=header["setting"],
+            rule=_rule_from_json(header["rule"]),
             fitted=_fitted_from_json(
-                told["fitted" if "fitted" in told else "ingredients"], record, base, decode
+                header["fitted" if "fitted" in header else "ingredients"], record, base, decode
             ),
-            ledger=Ledger.from_totals(told["ledger"]),
-            dropped={str(k): str(v) for k, v in told["dropped"].items()},
-            n_rows={str(k): int(v) for k, v in told["n_rows"].items()},
-            id=told["id"],
+            ledger=Ledger.from_totals(header["ledger"]),
+            dropped={str(k): str(v) for k, v in header["dropped"].items()},
+            n_rows={str(k): int(v) for k, v in header["n_rows"].items()},
+            id=header["id"],
         )
     except StorageError:
         raise
@@ -95,10 +98,10 @@ def _rule_to_json(rule: Rule | None) -> dict[str, Any] | None:
     return {"name": name, "options": options}
 
 
-def _rule_from_json(told: dict[str, Any] | None) -> Rule | None:
-    if told is None:
+def _rule_from_json(entry: dict[str, Any] | None) -> Rule | None:
+    if entry is None:
         return None
-    found = told["name"] if "name" in told else told["kind"]
+    found = entry["name"] if "name" in entry else entry["kind"]
     name, added = FORMAT_1_RULES.get(found, (found, {}))
     if name not in RULES:
         raise StorageError(
@@ -106,12 +109,12 @@ def _rule_from_json(told: dict[str, Any] | None) -> Rule | None:
             f"has {', '.join(RULES)}): train it again with one of these, or load it with the "
             "version that saved it"
         )
-    made: Rule = RULES[name](**told["options"], **added)
+    made: Rule = RULES[name](**entry["options"], **added)
     return made
 
 
 def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, Any] | None:
-    """Models by key: mostly parts of the circuit; the others are stored beside them."""
+    """Returns the fitted parts as JSON: models are numbers of parts, or stored beside them."""
     found = fed.fitted
     if found is None:
         return None
@@ -123,9 +126,7 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
         if id(model) in number:
             entry["part"] = number[id(model)]
         else:
-            record = model.to_record()
-            entry |= {"kind": record.kind, "header": record.header}
-            arrays |= {f"beside.{at}.{n}": array for n, array in record.arrays.items()}
+            entry |= model.to_record().put_into(arrays, f"beside.{at}.")
         models.append(entry)
     arrays |= {f"table.{name}": np.asarray(t) for name, t in found.tables.items()}
     calibration = None
@@ -148,44 +149,42 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
 
 
 def _fitted_from_json(
-    told: dict[str, Any] | None,
+    header: dict[str, Any] | None,
     record: Record,
     base: Composite,
     decode: Callable[[Record], Density],
 ) -> FittedParts | None:
-    if told is None:
+    if header is None:
         return None
     models: dict[ModelKey, Density] = {}
     rows: dict[ModelKey, float] = {}
-    for at, entry in enumerate(told["models"]):
+    for at, entry in enumerate(header["models"]):
         key = decode_fields(ModelKey, entry["key"], "", {})
         rows[key] = float(entry["rows"])
         if "part" in entry:
             models[key] = base.parts[entry["part"]]
             continue
-        prefix = f"beside.{at}."
-        own = {n[len(prefix) :]: a for n, a in record.arrays.items() if n.startswith(prefix)}
-        models[key] = decode(Record(entry["kind"], entry["header"], own))
+        models[key] = decode(record.inner(f"beside.{at}.", entry))
     calibration = None
-    if told["calibration"] is not None:
+    if header["calibration"] is not None:
         calibration = Calibration(
             record.arrays["calibration.weights"],
             record.arrays["calibration.bias"],
-            float(told["calibration"]["gain"]),
+            float(header["calibration"]["gain"]),
         )
     return FittedParts(
-        Schema.from_json(told["schema"]),
-        told["label"],
+        Schema.from_json(header["schema"]),
+        header["label"],
         models,
         rows,
-        {name: record.arrays[f"table.{name}"] for name in told["tables"]},
+        {name: record.arrays[f"table.{name}"] for name in header["tables"]},
         calibration=calibration,
-        scores={str(k): float(v) for k, v in told["scores"].items()},
+        scores={str(k): float(v) for k, v in header["scores"].items()},
         reports={
             str(client): {
                 str(job): tuple(FitReport.from_json(report) for report in made)
                 for job, made in jobs.items()
             }
-            for client, jobs in told.get("reports", {}).items()
+            for client, jobs in header.get("reports", {}).items()
         },
     )

@@ -181,7 +181,7 @@ class AtClients:
         by_client: dict[str, list[int]] = {}
         for at, question in enumerate(questions):
             assert isinstance(question.model, RemoteDensity)
-            if _says_nothing(question):
+            if _has_no_evidence(question):
                 answers[at] = np.zeros(_size(question))
             else:
                 by_client.setdefault(question.model.client, []).append(at)
@@ -206,7 +206,7 @@ def _size(question: Question) -> int:
     return len(question.rows) if question.which is None else question.which.size
 
 
-def _says_nothing(question: Question) -> bool:
+def _has_no_evidence(question: Question) -> bool:
     """Whether no row has evidence for the model, so that its log-density is 0 without asking."""
     rows = question.rows
     if question.what != "log_prob" or isinstance(rows, AskedById):
