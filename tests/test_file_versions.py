@@ -16,6 +16,8 @@ from fedcircuits.api.load import DENSITIES, decode
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.agreement import RULES, Latent, ProductOfClasses
 from fedcircuits.federation.model import storage
+from fedcircuits.federation.model.storage import _model_key
+from fedcircuits.federation.wire.names import JobId, JobKind
 
 FORMAT_1 = Path(__file__).parent / "data" / "format-1"
 # Mean log-likelihood of `rows()` as the version that wrote the file computed it.
@@ -87,3 +89,11 @@ def test_a_renamed_rule_is_the_same_in_a_file(name: str) -> None:
     assert record.header["federation"]["rule"]["name"] == name
     assert b"Renamed" not in encoding.pack(record)
     assert type(storage.from_record(record, decode).rule) is RULES[name]
+
+
+@pytest.mark.parametrize("job", ["S0", "P3", "P0.1", "L3.2", "A0.1", "B2", "R"])
+def test_jobs_of_format_1_are_read_as_their_names_of_today(job: str) -> None:
+    assert str(_model_key(["a", job, -1]).job) == job
+    assert _model_key(["a", "P3", -1]).job == JobId(JobKind.CLUSTER, part=3)
+    with pytest.raises(StorageError, match="job 'K/L'"):
+        _model_key(["a", "K/L", -1])

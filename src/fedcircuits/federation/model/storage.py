@@ -5,6 +5,7 @@ Only gathered models can be saved; a model that stays at its client is an error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.wire.codecs import decode_fields, encode_fields
 from fedcircuits.federation.wire.ledger import Ledger
-from fedcircuits.federation.wire.names import ModelKey
+from fedcircuits.federation.wire.names import NONE, JobId, JobKind, ModelKey
 from fedcircuits.schema import Schema
 
 KIND = "federated"
@@ -37,6 +38,7 @@ FORMAT_1_RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "Em": ("em", {}),
     "Joint": ("joint", {}),
 }
+FORMAT_1_JOB = re.compile(r"([A-Z])(\d*)(?:\.(\d+))?")
 
 
 def to_record(fed: FederatedCircuit, composite: Record) -> Record:
@@ -148,6 +150,21 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
     }
 
 
+def _model_key(entry: Any) -> ModelKey:
+    """Returns the key of a model; format 1 has a list of client, text of the job, and class."""
+    if isinstance(entry, dict):
+        key: ModelKey = decode_fields(ModelKey, entry, "", {})
+        return key
+    client, job, cls = entry
+    parsed = FORMAT_1_JOB.fullmatch(job)
+    if parsed is None:
+        raise StorageError(f"the federation in the file is not valid: it has a job {job!r}")
+    kind, (space, part) = JobKind(parsed[1]), (int(n) if n else NONE for n in parsed.groups()[1:])
+    if kind is JobKind.CLUSTER and part == NONE:  # of the rule anchors: "P" and the cluster
+        space, part = NONE, space
+    return ModelKey(str(client), JobId(kind, space, part), int(cls))
+
+
 def _fitted_from_json(
     header: dict[str, Any] | None,
     record: Record,
@@ -159,7 +176,7 @@ def _fitted_from_json(
     models: dict[ModelKey, Density] = {}
     rows: dict[ModelKey, float] = {}
     for at, entry in enumerate(header["models"]):
-        key = decode_fields(ModelKey, entry["key"], "", {})
+        key = _model_key(entry["key"])
         rows[key] = float(entry["rows"])
         if "part" in entry:
             models[key] = base.parts[entry["part"]]
