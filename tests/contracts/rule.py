@@ -153,7 +153,9 @@ class RuleContract:
         np.testing.assert_allclose(np.exp(fed.log_prob(part)), joint, rtol=0, atol=MASS)
 
     def test_events_are_sums_over_their_worlds(self, fed: FederatedCircuit, worlds: Any) -> None:
-        check_events(fed, worlds, np.exp(fed.log_prob(worlds)).to_numpy(), MASS, MASS)
+        mass = np.exp(fed.log_prob(worlds)).to_numpy()
+        check_events(fed, worlds, mass, MASS, MASS)
+        check_events(self.federate(placement="remote"), worlds, mass, MASS, MASS)
 
     def test_composite_and_merged_circuit_agree(
         self, fed: FederatedCircuit, worlds: pd.DataFrame

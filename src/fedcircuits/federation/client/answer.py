@@ -6,6 +6,7 @@ Only what was asked for is returned, one array a question; a cell that was looke
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,9 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import Lookup, fingerprint
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.schema import Schema, Table
+from fedcircuits.schema.events import CodeSet, NumberSet, Region
+from fedcircuits.schema.events.region import region_from_json
+from fedcircuits.schema.table import Events
 
 KEPT = 4096  # conditioned models that are remembered
 
@@ -125,18 +129,32 @@ class SentCells:
         names: variables.
         values: (n, d) encoded cells.
         observed: (n, d) which of them were sent.
+        regions: sets that cells without a value are known to lie in.
+        event_of: (n, d) number of each cell's set, -1 for none; None where there are no sets.
     """
 
     names: tuple[str, ...]
     values: FloatArray
     observed: BoolArray
+    regions: tuple[Region, ...] = ()
+    event_of: IntArray | None = None
 
     @staticmethod
     def of(request: m.Query) -> SentCells:
         shape = (len(request.values), len(request.columns))
         if request.values.shape != shape or request.observed.shape != shape:
             raise FederationError(f"a query's cells must have shape {shape}")
-        return SentCells(tuple(request.columns), request.values, request.observed.astype(bool))
+        cells = tuple(request.columns), request.values, request.observed.astype(bool)
+        if not request.events:
+            return SentCells(*cells)
+        event_of = request.event_of
+        if event_of.shape != shape or event_of.min() < -1 or event_of.max() >= len(request.events):
+            raise FederationError(f"the events of a query's cells must be numbers of shape {shape}")
+        try:
+            regions = tuple(region_from_json(json.loads(text)) for text in request.events)
+        except (ValueError, TypeError, KeyError) as error:
+            raise FederationError(f"an event of a query cannot be read: {error!r}") from None
+        return SentCells(*cells, regions, event_of.astype(np.int64))
 
     def rows_of(
         self, schema: Schema, held: Table | None, which: IntArray | None
@@ -153,17 +171,39 @@ class SentCells:
         own_rows = None if held is None else held.rows(chosen)
         rows = Table.empty(schema, len(values))
         looked_up = np.zeros(rows.observed.shape, dtype=bool)
+        place = np.full(rows.observed.shape, -1, dtype=np.int64)
         for at, name in enumerate(schema.names):
             if name in self.names:
                 column = self.names.index(name)
                 rows.values[:, at] = values[:, column]
                 rows.observed[:, at] = observed[:, column]
+                if self.event_of is not None:
+                    place[:, at] = self.event_of[chosen, column]
             if own_rows is not None and name in own_rows.schema:
                 own = own_rows.schema.position(name)
-                fill = own_rows.observed[:, own] & ~rows.observed[:, at]
+                fill = own_rows.observed[:, own] & ~rows.observed[:, at] & (place[:, at] < 0)
                 rows.values[fill, at] = own_rows.values[fill, own]
                 rows.observed[fill, at] = looked_up[fill, at] = True
+        if (place >= 0).any():
+            self._check_events(schema, place)
+            rows = replace(rows, events=Events(self.regions, place))
         return rows, looked_up
+
+    def _check_events(self, schema: Schema, place: IntArray) -> None:
+        """Refuse a set that is not one of values of its variable."""
+        for at, variable in enumerate(schema):
+            for number in np.unique(place[place[:, at] >= 0, at]):
+                region = self.regions[number]
+                fits = (
+                    isinstance(region, CodeSet) and len(region.members) == variable.n_codes
+                    if variable.is_coded
+                    else isinstance(region, NumberSet)
+                    and region.integer == (variable.kind == "count")
+                )
+                if not fits:
+                    raise FederationError(
+                        f"an event about {variable.name!r} is no set of its values"
+                    )
 
 
 def _answer(
@@ -178,6 +218,8 @@ def _answer(
             f"rows looked up by id cannot be completed ({what}): their cells stay at the client; "
             "send the cells in the query"
         )
+    if rows.events is not None and not model.answers_events:
+        raise FederationError(f"a {type(model).__name__} takes values as evidence, not events")
     question = Question(
         model, cast(What, what), rows, order=asked.order, columns=asked.columns, seed=asked.seed
     )

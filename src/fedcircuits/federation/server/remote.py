@@ -6,6 +6,7 @@ one message to each client (`AtClients.answer`), whatever the number of its mode
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from fedcircuits.arrays import Arrays, FloatArray
 from fedcircuits.density import Density
 from fedcircuits.density.batched import Question, ask
+from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FedcircuitsWarning, FederationError, StorageError
 from fedcircuits.federation.server.server import Server
@@ -26,6 +28,7 @@ from fedcircuits.federation.wire.ids import digests
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.transport import ClientAwayError
 from fedcircuits.schema import Schema, Table
+from fedcircuits.schema.events import Region
 
 
 class ClientsAwayError(FederationError):
@@ -135,6 +138,8 @@ class RemoteDensity(Density):
 
     def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:
         """The client conditions its model when it is asked: nothing is sent now."""
+        if evidence.events is not None and (evidence.known & ~evidence.observed).any():
+            return Conditioned(self, keep, evidence)
         whole = self.evidence if self.evidence is not None else Table.empty(self.schema, 1)
         values, observed = whole.values.copy(), whole.observed.copy()
         for at, name in enumerate(self.schema.names):
@@ -161,6 +166,11 @@ class RemoteDensity(Density):
     def mpe_is_exact(self) -> bool:
         """Not known from here."""
         return False
+
+    @property
+    def answers_events(self) -> bool:
+        """A client whose model does not refuses the query."""
+        return True
 
     def to_record(self) -> Record:
         raise StorageError(
@@ -211,9 +221,8 @@ def _has_no_evidence(question: Question) -> bool:
     rows = question.rows
     if question.what != "log_prob" or isinstance(rows, AskedById):
         return False
-    return not any(
-        rows.observed[:, rows.schema.position(n)].any() for n in question.model.schema.names
-    )
+    known = rows.known
+    return not any(known[:, rows.schema.position(n)].any() for n in question.model.schema.names)
 
 
 def _query(questions: list[Question], salt: str) -> m.Query:
@@ -237,6 +246,7 @@ def _query(questions: list[Question], salt: str) -> m.Query:
     sent = [table.rows(used[key]).columns(names) for key, table in tables.items()]
     observed = np.concatenate([table.observed for table in sent])
     values = np.concatenate([table.values for table in sent])
+    events, event_of = _sent_events(sent)
     by_id = [table for table in sent if isinstance(table, AskedById)]
     given: dict[str, float] = {}
     for model in models:
@@ -259,4 +269,21 @@ def _query(questions: list[Question], salt: str) -> m.Query:
         salt=salt if by_id else "",
         hidden=list(by_id[0].hidden) if by_id else [],
         digests=np.concatenate([t.digests for t in by_id] or [np.zeros((0, 12), np.uint8)]),
+        events=events,
+        event_of=event_of,
     )
+
+
+def _sent_events(tables: list[Table]) -> tuple[list[str], NDArray[np.int32]]:
+    """The different sets that cells are known to lie in, and (n, d) the set of each cell."""
+    numbers: dict[Region, int] = {}
+    places = []
+    for table in tables:
+        place = np.full(table.values.shape, -1, dtype=np.int32)
+        for column in range(len(table.schema)):
+            for region, rows in table.regions_at(column):
+                place[rows, column] = numbers.setdefault(region, len(numbers))
+        places.append(place)
+    if not numbers:
+        return [], np.zeros((0, 0), dtype=np.int32)
+    return [json.dumps(region.to_json()) for region in numbers], np.concatenate(places)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import inf, isnan
+from math import inf, isfinite, isnan
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -48,7 +48,7 @@ class Between(Event):
     def region(self, variable: Variable, encode: Encode) -> Region:
         low, high = (_bound(variable, end, encode) for end in (self.low, self.high))
         interval = Interval(
-            low, high, self.closed_low and np.isfinite(low), self.closed_high and np.isfinite(high)
+            low, high, self.closed_low and isfinite(low), self.closed_high and isfinite(high)
         )
         if not variable.is_coded:
             return NumberSet.of([interval], integer=variable.kind == "count")

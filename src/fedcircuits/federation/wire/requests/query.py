@@ -102,7 +102,9 @@ class Query(Message):
     Cells of the rows are in `values` and `observed` (n, d) over `columns`; where there are digests
     of ids (n, 12), cells that were not sent are looked up in the client's own table, all but the
     `hidden` columns. `rows` says by number of the question which rows are meant, by default all.
-    Restricted models are over `keep`, given the values of `given`.
+    Restricted models are over `keep`, given the values of `given`. A cell without a value may be
+    known to lie in a set: `event_of` (n, d) is the number of its set in `events`, -1 for none, each
+    set written as JSON (`schema.events.region`).
     """
 
     questions: tuple[ModelQuestion, ...]
@@ -117,6 +119,8 @@ class Query(Message):
     salt: str = ""
     hidden: list[str] = field(default_factory=list)
     digests: Array = field(default_factory=lambda: np.zeros((0, 12), dtype=np.uint8))
+    events: list[str] = field(default_factory=list)
+    event_of: Array = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))
 
 
 @dataclass(frozen=True)
