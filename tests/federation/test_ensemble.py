@@ -14,8 +14,8 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, Breaking, local, split
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, QueryError
+from fedcircuits.federation.model.definition4 import OPERATIONS, average, mixture, product, vote
 from fedcircuits.federation.model.ensemble import FederatedEnsemble
-from fedcircuits.federation.model.operations import OPERATIONS, average, mixture, product, vote
 from fedcircuits.learners.trees import ForestClassifier, TreeClassifier
 
 TEST = table(seed=3, n=200).drop(columns=ID)

@@ -102,7 +102,7 @@ class LearnsBranch(Learner, Protocol):
         shares: sparse.csr_matrix,
         rng: np.random.Generator,
         *,
-        tell_label: bool = True,
+        label_in_evidence: bool = True,
     ) -> Generator[FloatArray, sparse.csr_matrix | None, Density]:
         """Yield (n, R) log p(x | l), be sent the next shares or None, return the model.
 
@@ -113,7 +113,7 @@ class LearnsBranch(Learner, Protocol):
             table: own rows; schema and grids are agreed.
             shares: (n, R) how much of each row belongs to each class.
             rng: of this branch.
-            tell_label: whether what is yielded may depend on the learner's label.
+            label_in_evidence: whether what is yielded may depend on the learner's label.
         """
         ...
 

@@ -1,8 +1,8 @@
 """`auto`: the rule that predicts best on validation rows the fits have not seen.
 
 With a label the candidates are `product` and `latent`; without one `latent` is taken. The
-trial is small: a few thousand aligned rows, models that stay at the clients, the log-loss told by
-the label's owner. The winner is then trained on all rows. Where nothing can be compared (rows
+trial is small: a few thousand aligned rows, models that stay at the clients, the log-loss computed
+by the label's owner. The winner is then trained on all rows. Where nothing can be compared (rows
 split, hardly a row aligned) the setting decides.
 """
 

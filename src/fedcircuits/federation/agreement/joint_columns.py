@@ -2,9 +2,9 @@
 
     p(x) = sum_l q(l) prod_S sum_{c in holders(S)} w(c | l, S) p_c(x_S | l)
 
-The start is that of `latent`: clusters told, classes fitted to the index tuples within the strata
-of the label. In every round clients are told how much of each aligned row belongs to each class,
-improve their branches p_c(x_S | l), and tell how likely their part of each row is under each class;
+The start is that of `latent`: clusters sent, classes fitted to the index tuples within the strata
+of the label. In every round clients receive how much of each aligned row belongs to each class,
+improve their branches p_c(x_S | l), and send how likely their part of each row is under each class;
 the server multiplies and has the next shares. Rounds end when rows that nobody fits on no longer
 gain; a last step then sees all rows.
 """

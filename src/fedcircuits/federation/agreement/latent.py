@@ -1,6 +1,6 @@
 """`latent`: a latent class for every row, fitted to the clients' cluster indices.
 
-The server fits P(k_1..k_C) = sum_l q(l) prod_c r_c(k_c | l) to the index tuples by EM, tells each
+The server fits P(k_1..k_C) = sum_l q(l) prod_c r_c(k_c | l) to the index tuples by EM, sends each
 aligned row's class back, and clients fit p_c(x_S | l) for each class and subspace, by one circuit
 over columns and class where their learner knows about labels:
 
@@ -121,7 +121,7 @@ class Latent:
         return fit_classes(server, take, rows, label_private=self.label_private)
 
     def assign(self, server: Server, model: LatentClasses, indices: IntArray) -> FloatArray:
-        """Tell each aligned row's class; (R,) rows of each class."""
+        """Send clients each aligned row's class; return (R,) rows of each class."""
         classes = model.log_joint(indices).argmax(axis=1)
         n_classes = len(model.log_q)
         tables = {client: model.given_cluster(at) for at, client in enumerate(server.clients)}

@@ -45,23 +45,23 @@ class AlignedRows:
     def named(self, name: str) -> IntArray:
         """Rows of a name."""
         if name not in self._named:
-            raise FedcircuitsError(f"client {self._client!r} was not told which rows {name!r} are")
+            raise FedcircuitsError(f"client {self._client!r} has no rows of the name {name!r}")
         return self._named[name]
 
-    def with_label(self, table: Table, label: str, told: m.Label) -> Table:
+    def with_label(self, table: Table, label: str, sent: m.Label) -> Table:
         """The client's table with a shared label: known for aligned rows, missing for the others.
 
         Args:
             table: without the label.
             label: its name.
-            told: codes of the aligned rows.
+            sent: codes of the aligned rows.
         """
-        codes = told.unpacked(self.rows.size, self._client)
-        known = codes < len(told.categories)
+        codes = sent.unpacked(self.rows.size, self._client)
+        known = codes < len(sent.categories)
         values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
         values[self.rows[known]], observed[self.rows[known]] = codes[known], True
-        kind = cast(Kind, told.kind)
-        variable = Variable(label, kind, tuple(told.categories), closed=True, declared=True)
+        kind = cast(Kind, sent.kind)
+        variable = Variable(label, kind, tuple(sent.categories), closed=True, declared=True)
         return replace(
             table,
             schema=Schema((*table.schema.variables, variable)),

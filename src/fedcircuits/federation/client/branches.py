@@ -1,7 +1,7 @@
 """Branches of one latent tree, at a client (`joint` where columns are split).
 
 The classes l are agreed; a client fits p_c(x_S | l) to rows that belong to classes in part, and
-tells how likely its part of every aligned row is under each class. A learner that can go on from
+sends how likely its part of every aligned row is under each class. A learner that can go on from
 where it was is a generator (`LearnsBranch`); any other fits every class anew, step by step.
 """
 
@@ -37,7 +37,7 @@ def branch_of(
     shares: sparse.csr_matrix,
     rng: np.random.Generator,
     *,
-    with_label: bool,
+    label_in_evidence: bool,
 ) -> Branch:
     """The steps of a client's learner.
 
@@ -47,13 +47,13 @@ def branch_of(
         table: own rows.
         shares: (n, R) to start from.
         rng: of this branch.
-        with_label: whether the evidence may depend on the label.
+        label_in_evidence: whether the evidence may depend on the label.
     """
     learner = make_learner(label)
     if isinstance(learner, LearnsBranch):
-        return learner.branch(table, shares, rng, tell_label=with_label)
+        return learner.branch(table, shares, rng, label_in_evidence=label_in_evidence)
     seen = table
-    if label is not None and not with_label:
+    if label is not None and not label_in_evidence:
         observed = table.observed.copy()
         observed[:, table.schema.position(label)] = False
         seen = replace(table, observed=observed)
@@ -73,13 +73,13 @@ def _class_by_class(
         shares: (n, R) to start from.
         rng: of this branch.
     """
-    told: sparse.csr_matrix | None = shares
+    current: sparse.csr_matrix | None = shares
     models: dict[int, Density] = {}
-    while told is not None:
-        by_class = told.tocsc()
-        evidence = np.full(told.shape, -np.inf)
+    while current is not None:
+        by_class = current.tocsc()
+        evidence = np.full(current.shape, -np.inf)
         models = {}
-        for cls in range(told.shape[1]):
+        for cls in range(current.shape[1]):
             column = slice(by_class.indptr[cls], by_class.indptr[cls + 1])
             rows, weights = by_class.indices[column], by_class.data[column]
             if weights.sum() <= 0:
@@ -88,7 +88,7 @@ def _class_by_class(
             model = models[cls] = learner.fit(mine, rng)
             rows_of_it = seen.columns(list(model.schema.names))
             evidence[:, cls] = model.log_prob_table(replace(rows_of_it, schema=model.schema))
-        told = yield evidence
+        current = yield evidence
     return models
 
 

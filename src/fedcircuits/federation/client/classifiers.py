@@ -211,12 +211,12 @@ def fit_classifier(
 def train_classifier(
     learner: Any, table: Table, label: str, rng: np.random.Generator, keep: bool
 ) -> tuple[Classifier, m.ClassifierFitted]:
-    """A classifier, and what is told of it."""
+    """Return a classifier, and the reply about it."""
     start = time.process_time()
     made, counts = fit_classifier(learner, table, label, rng)
     record = None if keep else made.to_record()
     nothing = np.zeros(0, dtype=np.uint8)
-    told = m.ClassifierFitted(
+    reply = m.ClassifierFitted(
         [float(n) for n in counts],
         list(made.schema.names),
         made.n_parameters,
@@ -224,7 +224,7 @@ def train_classifier(
         record is None,
         nothing if record is None else m.model_array(encoding.pack(record)),
     )
-    return made, told
+    return made, reply
 
 
 def _scikit(learner: Any, rows: Table, label: Variable, rng: np.random.Generator) -> Classifier:

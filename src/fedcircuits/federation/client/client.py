@@ -323,7 +323,12 @@ class Client:
             label = self._label if self._label in table.schema else None
             rng = named_rng(self._seed, self.name, job)
             return branch_of(
-                self._learner, label, table, shares, rng, with_label=request.label_in_evidence
+                self._learner,
+                label,
+                table,
+                shares,
+                rng,
+                label_in_evidence=request.label_in_evidence,
             )
 
         nowhere = np.full(len(self._have()), -1, dtype=np.int64)

@@ -86,7 +86,7 @@ def unnamed(strata: IntArray) -> IntArray:
 def drawn_classes(table: FloatArray, clusters: IntArray, rng: np.random.Generator) -> IntArray:
     """(n,) a latent class of each row drawn from r(l | k) of its cluster.
 
-    The likeliest class would do where clusters tell classes apart; where they do not, it would give
+    The likeliest class would do where clusters separate classes; where they do not, it would give
     all rows of a cluster to one class and starve the rest.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a client says of its table in the handshake: schema, counts and sketches."""
+"""What a client sends about its table in the handshake: schema, counts and sketches."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def describe(
                 f"{variable.name}\x1f{part}": getattr(sketch, part) for part in SKETCH_PARTS
             }
     missing = {v.name: int((~table.observed[:, i]).sum()) for i, v in enumerate(schema)}
-    # The lowest and highest value are values of single rows: the sketch tells means instead.
-    told = schema.with_variables(
+    # The lowest and highest value are values of single rows: the sketch has means instead.
+    public = schema.with_variables(
         replace(v, domain=None) for v in schema if not v.is_coded and not v.closed
     )
-    return m.Description(told.to_json(), len(table), missing, exact, sketches)
+    return m.Description(public.to_json(), len(table), missing, exact, sketches)

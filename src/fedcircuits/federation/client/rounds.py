@@ -25,9 +25,9 @@ from fedcircuits.schema import Table
 def learn_alone(learner: LearnsInRounds, table: Table, rng: np.random.Generator) -> Density:
     """Centralised training under the schedule of the rounds: the sums are one's own."""
     session = Session(learner.in_rounds(table, rng))
-    told = session.begin()
+    terms = session.begin()
     while session.model is None:
-        told = session.go_on(told)
+        terms = session.go_on(terms)
     return session.model
 
 
@@ -52,12 +52,12 @@ class Session:
     def go_on(self, sums: Arrays) -> Arrays:
         """What they add to the next; nothing where the model is made."""
         try:
-            told = self._rounds.send(sums)
+            terms = self._rounds.send(sums)
         except StopIteration as stopped:
             self.model = stopped.value
             return {}
         self.number += 1
-        return told
+        return terms
 
 
 class Sessions:
@@ -83,26 +83,26 @@ class Sessions:
         session = self._open.get(request.job)
         if session is None or session.number != request.number:
             raise FedcircuitsError(f"client {self._client!r} is not at round {request.number}")
-        told = session.begin() if request.number == 0 else session.go_on(request.sums)
+        terms = session.begin() if request.number == 0 else session.go_on(request.sums)
         nothing, model = np.zeros(0, dtype=np.uint8), session.model
         seconds = np.array([time.process_time() - start])
         if model is None:
-            return m.RoundDone(False, 0.0, 0, seconds, [], told, nothing), None
+            return m.RoundDone(False, 0.0, 0, seconds, [], terms, nothing), None
         del self._open[request.job]
         sent = m.encoded(model) if request.send else nothing
         size, reports = model.n_parameters, m.report_of(model)
         return m.RoundDone(True, float(n_rows), size, seconds, reports, {}, sent), model
 
 
-def add_up(told: Mapping[str, Arrays], *, masked: bool = False) -> Arrays:
+def add_up(terms: Mapping[str, Arrays], *, masked: bool = False) -> Arrays:
     """Sums over clients, in the order of their names; all must send the same arrays.
 
     Args:
-        told: by client.
+        terms: by client.
         masked: whether they are masked terms (`masking.py`).
     """
-    names = sorted(told)
-    shapes = [{key: array.shape for key, array in told[name].items()} for name in names]
+    names = sorted(terms)
+    shapes = [{key: array.shape for key, array in terms[name].items()} for name in names]
     for name, found in zip(names, shapes, strict=True):
         if found != shapes[0]:
             raise ClientError(
@@ -111,10 +111,10 @@ def add_up(told: Mapping[str, Arrays], *, masked: bool = False) -> Arrays:
                 "with the same options",
             )
     if masked:
-        return add_masked([told[name] for name in names])
-    total = {key: array.astype(float) for key, array in told[names[0]].items()}
+        return add_masked([terms[name] for name in names])
+    total = {key: array.astype(float) for key, array in terms[names[0]].items()}
     for name in names[1:]:
-        total = {key: total[key] + told[name][key] for key in total}
+        total = {key: total[key] + terms[name][key] for key in total}
     return total
 
 

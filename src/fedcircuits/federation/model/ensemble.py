@@ -20,8 +20,7 @@ from fedcircuits.arrays import FloatArray
 from fedcircuits.density.batched import Question, ask
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.client.classifiers import Classifier, part_of
-from fedcircuits.federation.model.node_placement import Placed
-from fedcircuits.federation.model.operations import OPERATIONS, Operation
+from fedcircuits.federation.model.definition4 import OPERATIONS, Operation, Placed
 from fedcircuits.federation.model.run import HoldsClients, Run
 from fedcircuits.federation.plan.weights import shares
 from fedcircuits.federation.server.circuit_builder import SERVER

@@ -11,8 +11,8 @@ from fedcircuits.density import Density
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError, StorageError
 from fedcircuits.federation.client.classifiers import Classifier, classifier_from_record
+from fedcircuits.federation.model.definition4 import OPERATIONS
 from fedcircuits.federation.model.ensemble import FederatedEnsemble
-from fedcircuits.federation.model.operations import OPERATIONS
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.schema import Schema

@@ -26,8 +26,13 @@ from fedcircuits.density.hooks import Hooks
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.base import GluesAgain, Rule
-from fedcircuits.federation.model import operations
-from fedcircuits.federation.model.node_placement import Placed, placement
+from fedcircuits.federation.model.definition4 import (
+    MIXTURE,
+    PRODUCT,
+    Operation,
+    Placed,
+    placement,
+)
 from fedcircuits.federation.model.run import AnyLearner, HoldsClients, Run
 from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, Reports, class_log_probs
@@ -125,9 +130,9 @@ class FederatedCircuit(Composite, HoldsClients):
         return placement(self.structure, self.owners)
 
     @property
-    def omega(self) -> tuple[operations.Operation | None, ...]:
+    def omega(self) -> tuple[Operation | None, ...]:
         """The operation of every node, None for a leaf (omega of Definition 4)."""
-        kinds = [operations.MIXTURE if s else operations.PRODUCT for s in self.structure.is_sum]
+        kinds = [MIXTURE if s else PRODUCT for s in self.structure.is_sum]
         return (None,) * len(self.parts) + tuple(kinds)
 
     # --- hooks: the merged circuit where there is one, a calibrated label -------------------------

@@ -204,9 +204,9 @@ def rebased(fitted: FittedParts) -> FittedParts:
     if REBASE not in fitted.tables or not fitted.rows:
         return fitted
     _, rows = _class_rows(fitted)
-    tells = (rows > 0).all(axis=1)  # (C,) clients that can compare the classes
-    told = rows[tells].sum(axis=0) / rows.sum(axis=0)  # (Y,) share of a class they hold
-    if label_skew(rows) <= SKEWED or told.mean() < 0.5:
+    complete = (rows > 0).all(axis=1)  # (C,) clients that can compare the classes
+    share = rows[complete].sum(axis=0) / rows.sum(axis=0)  # (Y,) share of a class they hold
+    if label_skew(rows) <= SKEWED or share.mean() < 0.5:
         return fitted
     log_prior = log_shares(rows.sum(axis=0))
     return replace(fitted, calibration=Calibration(np.ones(1), log_prior, 0.0))
@@ -216,7 +216,7 @@ def _rebased_evidence(fitted: FittedParts, table: Table, ask: LogProbs) -> Float
     """(n, 1, Y) log of sum_c h_c p_c(x | y) / p_c(x), p_c(x) under the prior q of all rows.
 
     h_c is the harmonic mean of a client's class counts: one with few rows of a class knows little
-    about telling it apart. With the bias log q this is sum_c h_c p_c(y | x).
+    about separating it from others. With the bias log q this is sum_c h_c p_c(y | x).
     """
     clients, rows = _class_rows(fitted)
     log_q = log_shares(rows.sum(axis=0))

@@ -49,7 +49,7 @@ class Server:
         label_counts: rows of each class at each client that holds the label.
         setting: horizontal, vertical or hybrid.
         aligned: number in the federation of every aligned row, ascending, by client.
-        named_rows: (client, name) of rows that a client was told a name for.
+        named_rows: (client, name) of rows that a client has a name for.
         ledger: bytes so far.
         dropped: why a client is no longer in the run.
         min_rows: smallest group that clients are asked about.
@@ -130,7 +130,7 @@ class Server:
         ask = m.Describe(self.min_rows)
         asked = dict.fromkeys(self.clients, ask)
         described = self._call_or_drop(m.DESCRIBE, asked)
-        empty = [client for client, told in described.items() if told.n_rows == 0]
+        empty = [client for client, found in described.items() if found.n_rows == 0]
         for client in empty:
             self.drop(client, "it has no rows")
         described = {c: d for c, d in described.items() if c not in empty}
@@ -152,7 +152,7 @@ class Server:
                     raise ClientError(client, f"column {unknown[0]!r} is not in the agreed schema")
             merged = agreed.select([n for n in agreed.names if n in merged])
         requests = {}
-        for client in self.clients:  # a client is told of its own columns, not of others'
+        for client in self.clients:  # a client receives its own columns, not those of others
             own = merged.select([n for n in merged.names if n in self.held[client]])
             requests[client] = m.Agree(own.to_json(), self.seed, self.label)
         self.schema: Schema = merged
@@ -269,10 +269,10 @@ class Server:
         """Number the rows that two or more clients hold; ids travel as salted digests only."""
         ask = m.AskDigests(self.salt)
         asked = dict.fromkeys(self.clients, ask)
-        told = self._call_or_drop(m.DIGESTS, asked)
+        replies = self._call_or_drop(m.DIGESTS, asked)
         if len(self.clients) == 1:
             return  # the others were left out
-        digests = [told[c].digests.view("S12").reshape(-1) for c in self.clients]
+        digests = [replies[c].digests.view("S12").reshape(-1) for c in self.clients]
         every, first, inverse, counts = np.unique(
             np.concatenate(digests), return_index=True, return_inverse=True, return_counts=True
         )
@@ -301,14 +301,14 @@ class Server:
     def share_label(self) -> None:
         """Send the owner's label of aligned rows to the clients that lack it."""
         assert self.label is not None
-        told, numbers, codes = self.ask_label()
+        label, numbers, codes = self.ask_label()
         others = [c for c in self.clients if c not in self.label_holders]
-        unknown, requests = len(told.categories), {}
+        unknown, requests = len(label.categories), {}
         for client in others:
             mine = np.full(self.aligned[client].size, unknown, dtype=np.int64)
             held = np.isin(numbers, self.aligned[client])
             mine[np.searchsorted(self.aligned[client], numbers[held])] = codes[held]
-            requests[client] = replace(told, codes=pack_codes(mine, unknown + 1))
+            requests[client] = replace(label, codes=pack_codes(mine, unknown + 1))
         ready = self.call(m.TAKE_LABEL, requests)
         for client in others:
             self.held[client] = (*self.held[client], self.label)
@@ -317,10 +317,10 @@ class Server:
     def ask_label(self) -> tuple[m.Label, IntArray, IntArray]:
         """The owner's answer, numbers (n,) of aligned rows whose label it knows, codes (n,)."""
         owner = self.label_holders[0]
-        told = self.call(m.SEND_LABEL, {owner: m.AskLabel()})[owner]
-        codes = told.unpacked(self.aligned[owner].size, owner)
-        known = codes < len(told.categories)
-        return told, self.aligned[owner][known], codes[known]
+        label = self.call(m.SEND_LABEL, {owner: m.AskLabel()})[owner]
+        codes = label.unpacked(self.aligned[owner].size, owner)
+        known = codes < len(label.categories)
+        return label, self.aligned[owner][known], codes[known]
 
 
 def _away(client: str, error: Exception) -> ClientAwayError:
@@ -338,9 +338,9 @@ def _failure(client: str, answer: bytes, error: StorageError) -> ClientError:
         return ClientError(client, f"a reply that cannot be read: {error}")
 
 
-def _schema(client: str, told: m.Description) -> Schema:
+def _schema(client: str, found: m.Description) -> Schema:
     try:
-        return Schema.from_json(told.schema)
+        return Schema.from_json(found.schema)
     except (FedcircuitsError, KeyError, TypeError, ValueError) as error:
         raise ClientError(client, f"a schema that cannot be read: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Ids as keyed digests: rows meet without an id being told.
+"""Ids as keyed digests: rows are matched without an id being sent.
 
 The server makes the salt, so alone it protects only ids that cannot be guessed; a secret that the
 clients share and the server does not know (`id_secret`) protects the others too.

@@ -58,10 +58,10 @@ def masked(
     return found
 
 
-def add_masked(told: Sequence[Arrays]) -> Arrays:
+def add_masked(sent: Sequence[Arrays]) -> Arrays:
     """Masked terms added modulo 2^64: the masks cancel, or an error says that they do not."""
-    total = {name: array.astype(np.int64).view(np.uint64) for name, array in told[0].items()}
-    for terms in told[1:]:
+    total = {name: array.astype(np.int64).view(np.uint64) for name, array in sent[0].items()}
+    for terms in sent[1:]:
         total = {name: total[name] + terms[name].view(np.uint64) for name in total}
     if total.pop(CHECK, np.ones(1)).any():
         raise FederationError(

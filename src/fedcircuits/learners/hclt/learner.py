@@ -180,7 +180,7 @@ class Hclt:
         shares: sparse.csr_matrix,
         rng: np.random.Generator,
         *,
-        tell_label: bool = True,
+        label_in_evidence: bool = True,
     ) -> Generator[FloatArray, sparse.csr_matrix | None, Density]:
         """Learn p(x | l) together with others that hold other columns (see `branch.py`).
 
@@ -191,7 +191,7 @@ class Hclt:
             table: own rows, the schema and its grids agreed.
             shares: (n, R) how much of each row belongs to each class.
             rng: of this branch.
-            tell_label: whether what is yielded may depend on the label.
+            label_in_evidence: whether what is yielded may depend on the label.
         """
         start = time.perf_counter()
         coded = self._prepare(table, None)
@@ -201,7 +201,7 @@ class Hclt:
             coded.cards,
             shares,
             label=None if self.label is None else schema.position(self.label),
-            tell_label=tell_label,
+            label_in_evidence=label_in_evidence,
             is_tree=self.name != "mixture",
             smoothing=self._options().smoothing,
             rng=rng,

@@ -60,7 +60,7 @@ def fit_branch(
     shares: sparse.csr_matrix,
     *,
     label: int | None = None,
-    tell_label: bool = True,
+    label_in_evidence: bool = True,
     is_tree: bool = True,
     smoothing: Smoothing | None = None,
     rng: np.random.Generator,
@@ -72,7 +72,8 @@ def fit_branch(
         cards: number of states of each column.
         shares: (n, R) how much of each row belongs to each class; a row may have no part in it.
         label: the column that hangs on the root.
-        tell_label: whether the evidence is of the label too; if not, classes know nothing of it.
+        label_in_evidence: whether the evidence is of the label too; if not, classes know nothing
+            of it.
         is_tree: hidden tree, or all columns on the root (factorised given the class).
         smoothing: pseudo-counts; automatic by default.
         rng: which rows the structure is learned from, where they are very many.
@@ -90,7 +91,7 @@ def fit_branch(
     tree = _start(codes, cards, shares, label, is_tree, marginals, rng)
     blocks = [(rows, block_patterns(tree, codes[rows])) for rows in row_blocks(len(codes))]
     seen = codes
-    if label is not None and not tell_label:
+    if label is not None and not label_in_evidence:
         seen = codes.copy()
         seen[:, label] = -1
     given: sparse.csr_matrix | None = shares

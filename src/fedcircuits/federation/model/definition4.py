@@ -1,4 +1,4 @@
-"""omega of Definition 4: what a node does with what its children say.
+"""Definition 4: the machine of every node (psi), and what it does with its children (omega).
 
 Sums and products make a federated *probabilistic* circuit (Definition 5). A federated circuit may
 as well average or vote over classifiers: the bagging model of section 3.2.
@@ -6,21 +6,57 @@ as well average or vote over classifiers: the bagging model of section 3.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.circuits.structure import Structure
+from fedcircuits.federation.server.circuit_builder import SERVER
+
+# --- psi ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A node and its machine.
+
+    Attributes:
+        node: its number, leaves first.
+        at: the client, or the server.
+        sends_to: the machines of its parents where these are other machines.
+    """
+
+    node: int
+    at: str
+    sends_to: tuple[str, ...]
+
+
+def placement(structure: Structure, owners: Sequence[str]) -> tuple[Placed, ...]:
+    """Returns the placement of all nodes: leaves at their owners, the rest at the server.
+
+    A result is sent where a node and its parent are on different machines (section 3.2).
+    """
+    at = [*owners, *[SERVER] * structure.n_inner]
+    has_parent = np.zeros(structure.n_nodes, dtype=bool)
+    has_parent[structure.child] = True
+    return tuple(
+        Placed(node, where, (SERVER,) if where != SERVER and has_parent[node] else ())
+        for node, where in enumerate(at)
+    )
+
+
+# --- omega ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation.
+    """An operation of inner nodes.
 
     Attributes:
         name: as users write it.
-        apply: from what the children say (C, ...) and weights (C,) that sum to one.
+        apply: from the children's values (C, ...) and weights (C,) that sum to one.
     """
 
     name: str
