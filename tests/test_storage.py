@@ -583,3 +583,22 @@ def test_a_report_with_numpy_values_and_nan_is_saved(tmp_path: Path) -> None:
     assert again.curve[0] == -1.0
     assert np.isnan(again.curve[1:]).all()
     assert (again.learner, again.seconds, again.warnings) == ("mine", 1.5, ("careful",))
+
+
+def test_only_a_regular_file_is_replaced(circuit: Circuit, tmp_path: Path) -> None:
+    """A device, pipe, folder or link of that name stays as it is, and nothing is left beside it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "target").write_bytes(b"mine")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    before = sorted(tmp_path.iterdir())
+    cases = {"pipe": "a pipe", "folder": "a folder", "link": "a symbolic link"}
+    for name, found in {**cases, "dangling": "a symbolic link"}.items():
+        with pytest.raises(StorageError, match=f"cannot write .*{name}: {found} of that name"):
+            circuit.save(tmp_path / name)
+    with pytest.raises(StorageError, match="a device of that name"):
+        circuit.save("/dev/null")
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "target").read_bytes() == b"mine"
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

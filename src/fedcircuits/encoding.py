@@ -32,6 +32,14 @@ VERSION = 2  # what each change did: docs/file-format.md
 OLDEST_FILE = 1  # of saved models; messages are of this version alone
 MAX_HEADER_BYTES = 256 * 2**20
 MAX_DIMENSIONS = 16
+_FILE_TYPES = {
+    stat.S_IFBLK: "device",
+    stat.S_IFCHR: "device",
+    stat.S_IFDIR: "folder",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFSOCK: "socket",
+}
 _DTYPES = {"F64", "F32", "F16", "I64", "I32", "I8", "U8", "BOOL"}
 
 
@@ -164,22 +172,40 @@ def _metadata(data: bytes, name: str) -> dict[str, Any]:
 def write(path: Path, data: bytes) -> None:
     """Write a file completely or not at all: an interrupted save never loses the old one.
 
-    The file has the mode of any new file (the umask's), or of the one it replaces.
+    The file has the mode of any new file (the umask's), or of the one it replaces. Only a regular
+    file is replaced: a device, pipe, folder or symbolic link of that name stays, with an error.
     """
     try:
+        replaced = _mode(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.parent / f".fedcircuits-{secrets.token_hex(8)}"
         try:
             with temporary.open("xb") as file:
                 file.write(data)
-            if path.exists():
-                temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+            if replaced is not None:
+                temporary.chmod(stat.S_IMODE(replaced))
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _mode(path: Path) -> int | None:
+    """Return the mode of the regular file at a path, None where there is nothing yet."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        found = _FILE_TYPES.get(stat.S_IFMT(mode), "special file")
+        raise StorageError(
+            f"cannot write {path}: a {found} of that name is there, and only a regular file is "
+            "replaced; choose another path"
+            + (", or the one that the link points to" if stat.S_ISLNK(mode) else "")
+        )
+    return mode
 
 
 def read(path: Path) -> bytes:
