@@ -108,7 +108,7 @@ def by_rule(rule: str, rows: pd.DataFrame) -> list[Any]:
     models = [
         model
         for key, model in fed.fitted.models.items()
-        if key[0] == VICTIM and LABEL not in model.schema.names
+        if key.client == VICTIM and LABEL not in model.schema.names
     ]
     sent = log_likelihoods(engine)
     done, asked = matched(sent, models) if sent and models else (0, 0)

@@ -1,7 +1,11 @@
-"""How clients agree on what belongs together: one rule a file.
+"""Agreement rules: how clients agree on what belongs together, one rule a file; runs at the server.
 
 A rule has two halves: `train` sends messages and returns fitted parts, `glue` is a pure function of
 the fitted parts. So a client can leave, and the rest is glued again without training.
+
+To add a rule: a file here with a frozen dataclass of the protocol `Rule` (`base.py`; its fields are
+the rule's options), an entry in `RULES` (`by_name.py`), tests that inherit `RuleContract`
+(tests/contracts/rule.py). CONTRIBUTING.md has all steps.
 """
 
 from fedcircuits.federation.agreement.anchors import Anchors

@@ -1,4 +1,7 @@
-"""Messages of federated EM where columns are split: shares of rows down, evidence up."""
+"""Messages of federated EM where columns are split: shares of rows down, evidence up.
+
+What each reply reveals, and to whom, is in the declarations (`Verb`) at the end of this file.
+"""
 
 from __future__ import annotations
 

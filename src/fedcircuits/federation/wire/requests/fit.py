@@ -1,4 +1,7 @@
-"""Messages that fit models: densities of jobs, and classifiers; which rows fits may use."""
+"""Messages that fit models: densities of jobs, and classifiers; which rows fits may use.
+
+What each reply reveals, and to whom, is in the declarations (`Verb`) at the end of this file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Messages of the handshake: what columns a client has, and the schema that all agree on."""
+"""Messages of the handshake: what columns a client has, and the schema that all agree on.
+
+What each reply reveals, and to whom, is in the declarations (`Verb`) at the end of this file.
+"""
 
 from __future__ import annotations
 

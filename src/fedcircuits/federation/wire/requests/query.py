@@ -1,4 +1,7 @@
-"""Messages that put questions to models: about aligned rows in training, about any rows later."""
+"""Messages that put questions to models: about aligned rows in training, about any rows later.
+
+What each reply reveals, and to whom, is in the declarations (`Verb`) at the end of this file.
+"""
 
 from __future__ import annotations
 

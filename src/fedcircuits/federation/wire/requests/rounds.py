@@ -1,4 +1,7 @@
-"""Messages of learning in rounds of sums (`joint` where rows are split)."""
+"""Messages of learning in rounds of sums (`joint` where rows are split).
+
+What each reply reveals, and to whom, is in the declarations (`Verb`) at the end of this file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Messages about single rows: alignment by ids, labels, clusters, latent classes, anchors."""
+"""Messages about single rows: alignment by ids, labels, clusters, latent classes, anchors.
+
+What each reply reveals, and to whom, is in the declarations (`Verb`) at the end of this file.
+"""
 
 from __future__ import annotations
 
