@@ -19,6 +19,7 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits import Circuit
 from fedcircuits.circuits.queries.covariance import carry_up
 from fedcircuits.density import Density, powers
+from fedcircuits.density.by_state import events_by_state
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
@@ -41,6 +42,7 @@ _OfLabel = Callable[[FloatArray, FloatArray], FloatArray]
 _TABLE_FAMILIES = ("categorical", "histogram", "count_table")
 
 
+@events_by_state
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadedCircuit(Density):
     """A circuit with a head of trees for one label.
