@@ -93,10 +93,8 @@ class Expanded:
         owner: list[int] = []
         chosen: list[tuple[Part | None, ...]] = []
         for row in range(len(table)):
-            options: list[list[Part | None]] = [
-                [None] if (parts := of_cell[column][row]) is None else [*parts]
-                for column in columns
-            ]
+            cells = [of_cell[column][row] for column in columns]
+            options: list[list[Part | None]] = [[None] if c is None else [*c] for c in cells]
             size = prod(len(option) for option in options)
             if size > MOST_ROWS:
                 raise QueryError(
