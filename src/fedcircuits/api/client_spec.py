@@ -22,7 +22,8 @@ from fedcircuits import encoding, learners
 from fedcircuits.api.learn import make_learner
 from fedcircuits.density import Learner, LearnsClassifier
 from fedcircuits.errors import FederationError, SchemaError, StorageError
-from fedcircuits.federation.client.client import Client, MakeLearner
+from fedcircuits.federation.client.client import Client
+from fedcircuits.federation.client.own_learner import MakeLearner
 from fedcircuits.schema import Data, Kind, images, read
 
 # The function that an engine calls, in a client's own process, with the encoded spec.

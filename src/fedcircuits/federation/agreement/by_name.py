@@ -1,4 +1,4 @@
-"""A rule from the name a user wrote."""
+"""Agreement rules by name, and the rule that a name means for a run."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Independent:
-    """Algorithm 1.
+    """Algorithm 1 of the paper: one pass, clients independent of each other.
 
     Attributes:
         n_clusters: K.

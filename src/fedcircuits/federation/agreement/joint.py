@@ -20,7 +20,7 @@ from fedcircuits.federation.wire.names import Job
 
 @dataclass(frozen=True)
 class Joint:
-    """Federated EM.
+    """Rounds of federated training: of sums where rows are split, of EM where columns are.
 
     Attributes:
         n_rounds: columns split: most rounds after the start.

@@ -327,12 +327,12 @@ def _rows_name(client: str) -> str:
 
 
 def _rows_of(fitted: FittedParts, key: ModelKey, cls: int) -> float:
-    """Rows of a class at a client."""
+    """Return the rows of a class at a client, never quite none."""
     return float(fitted.tables[_rows_name(key.client)][cls]) + NEVER_NONE
 
 
 def _parts(fitted: FittedParts, cls: int) -> dict[JobId, list[tuple[ModelKey, Density]]]:
-    """Models of one class by subspace."""
+    """Return the models of one class by subspace."""
     found: dict[JobId, list[tuple[ModelKey, Density]]] = {}
     for key, model in sorted(fitted.models.items(), key=lambda item: item[0]):
         if key.cls not in (NONE, cls):

@@ -8,6 +8,9 @@ over columns and class where their learner knows about labels:
 
 Rows that are not aligned are mapped through r(l | k_c). Where the label's owner clusters within
 class, latent classes are fitted within its strata, so that a class never mixes labels.
+
+The rest of it: `_shared/latent_classes.py` (the EM), `client/clustering.py` (the clusters k and the
+draws of l) and `client/jobs.py` (the fits).
 """
 
 from __future__ import annotations

@@ -31,19 +31,19 @@ class AlignedRows:
         self._named: dict[str, IntArray] = {}
 
     def set(self, rows: IntArray) -> None:
-        """Take the agreed rows; names of earlier ones are forgotten."""
+        """Set the aligned rows; names given to earlier ones no longer hold."""
         self.rows, self._named = rows.astype(np.int64), {}
 
     def chosen(self, choice: Bytes) -> IntArray:
-        """Rows that a choice means."""
+        """Return the rows that a packed choice selects."""
         return self.rows[unpack_choice(choice, self.rows.size)]
 
     def name(self, name: str, choice: Bytes) -> None:
-        """Remember a choice by a name."""
+        """Give a choice of rows a name for later messages."""
         self._named[name] = self.chosen(choice)
 
     def named(self, name: str) -> IntArray:
-        """Rows of a name."""
+        """Return the rows that were given a name."""
         if name not in self._named:
             raise FedcircuitsError(f"client {self._client!r} has no rows of the name {name!r}")
         return self._named[name]

@@ -82,7 +82,7 @@ class DensityClassifier:
 
     @property
     def n_parameters(self) -> int:
-        """Those of the density."""
+        """Number of parameters of the density."""
         return self.density.n_parameters
 
     def posterior(self, table: Table) -> FloatArray:
@@ -98,7 +98,7 @@ class DensityClassifier:
         return answer
 
     def to_record(self) -> Record | None:
-        """That of the density."""
+        """Return the record of the density."""
         return self.density.to_record()
 
 
@@ -128,7 +128,7 @@ class TreesClassifier:
         return np.asarray(self.trees.posterior(table))
 
     def to_record(self) -> Record | None:
-        """That of the trees."""
+        """Return the record of the trees."""
         record: Record = self.trees.to_record()
         return record
 

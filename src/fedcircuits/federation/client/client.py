@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,13 +16,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from fedcircuits.arrays import BoolArray, IntArray
-from fedcircuits.density import (
-    Density,
-    Learner,
-    LearnsAgreedSchema,
-    LearnsClassifier,
-    LearnsLabel,
-)
+from fedcircuits.density import Density
 from fedcircuits.density.contracts import Rounds
 from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
@@ -35,15 +28,8 @@ from fedcircuits.federation.client.clustering import cluster_rows, drawn_classes
 from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import own_centres, sums_around
-from fedcircuits.federation.client.jobs import (
-    CLASS,
-    Models,
-    fit_job,
-    fitted_model,
-    for_job,
-    label_counts,
-    labels,
-)
+from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, label_counts, labels
+from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import check_distinct, digests, fingerprint
@@ -60,8 +46,6 @@ from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.randomised_response import randomise
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Schema, Table
-
-MakeLearner = Callable[[str | None], Learner | LearnsClassifier]
 
 
 class Client:
@@ -97,7 +81,7 @@ class Client:
         self._frame = frame if self._ids is None else frame.drop(columns=id)
         self._secret = id_secret
         self._answering = Answering(name, self._ids, id_secret)
-        self._make_learner = make_learner
+        self._learner = OwnLearner(make_learner, name)
         self._kinds = {k: v for k, v in (kinds or {}).items() if k in self._frame.columns}
         self._missing_values = missing_values
         self._label: str | None = None
@@ -107,7 +91,6 @@ class Client:
         self._groups: dict[Grouping, IntArray] = {}  # part of every row, -1 for none
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[ModelName, Density] = {}
-        self._reports: list[Any] = []  # of the fits of the job under way
         self._sessions = Sessions(name)
         self._branches = Branches(name)
         self._replies = KeptReplies()
@@ -262,15 +245,15 @@ class Client:
         models: list[m.FittedModel] = []
         reports: list[m.JobReports] = []
         for job in request.jobs:
-            self._reports = []
-            for name, (model, rows) in self._fit_job(job).items():
+            lines: list[Any] = []
+            for name, (model, rows) in self._fit_job(job, lines).items():
                 self._models[name] = model
                 models.append(fitted_model(name, model, rows, keep=request.keep))
-            reports.append(m.JobReports(job.id, self._reports))
+            reports.append(m.JobReports(job.id, lines))
         seconds = np.array([time.process_time() - start])
         return m.Fitted(tuple(models), seconds, tuple(reports))
 
-    def _fit_job(self, job: Job) -> Models:
+    def _fit_job(self, job: Job, reports: list[Any]) -> Models:
         """The models of one job: one, or one for each class (`jobs.py`)."""
         table, groups = self._have(), self._groups
         if self._use is not None:
@@ -278,10 +261,9 @@ class Client:
             groups = {name: group[self._use] for name, group in groups.items()}
         label = self._label if self._label in table.schema else None
         rng = named_rng(self._seed, self.name, job.id)
-        learner = self._learner(CLASS)
-        knows_classes = isinstance(learner, LearnsLabel) and learner.label == CLASS
-        learn = partial(self._learn, mixed=job.mixed)
-        return fit_job(job, table, label, groups, learn, rng, knows_classes=knows_classes)
+        learn = partial(self._learner.fit, mixed=job.mixed, reports=reports)
+        knows = self._learner.knows_classes
+        return fit_job(job, table, label, groups, learn, rng, knows_classes=knows)
 
     @handles(m.ROUND)
     def _round(self, request: m.Round) -> m.RoundDone:
@@ -291,7 +273,7 @@ class Client:
         def begin() -> Rounds:
             label = self._label if self._label in request.columns else None
             rng = named_rng(self._seed, "rounds", request.job)  # no name of mine: all draw alike
-            return rounds_of(self._learner(label), table, rng, self.name)
+            return rounds_of(self._learner.of_densities(label), table, rng, self.name)
 
         reply, model = self._sessions.answer(request, begin, len(table))
         if request.masked_with and reply.sums:
@@ -323,7 +305,7 @@ class Client:
             label = self._label if self._label in table.schema else None
             rng = named_rng(self._seed, self.name, job)
             return branch_of(
-                self._learner,
+                self._learner.of_densities,
                 label,
                 table,
                 shares,
@@ -358,13 +340,6 @@ class Client:
         codes, known = labels(self._have(), self._label, self.name)
         return codes[rows], known[rows]
 
-    def _learn(
-        self, table: Table, label: str | None, rng: np.random.Generator, mixed: bool
-    ) -> Density:
-        made = for_job(self._learner(label), table, label, mixed).fit(table, rng)
-        self._reports += m.report_of(made)
-        return made
-
     # --- queries on models that stay --------------------------------------------------------------
 
     @handles(m.ASK)
@@ -392,26 +367,12 @@ class Client:
     @handles(m.FIT_CLASSIFIER)
     def _fit_classifier(self, request: m.FitClassifier) -> m.ClassifierFitted:
         assert self._label is not None
-        learner, table = self._learner_of(self._label), self._have().columns(request.columns)
+        learner = self._learner.of_any_kind(self._label)
+        table = self._have().columns(request.columns)
         rng = named_rng(self._seed, self.name, CLASSIFIER)
         made, reply = train_classifier(learner, table, self._label, rng, request.keep)
         self._answering.classifiers[CLASSIFIER] = made
         return reply
-
-    def _learner_of(self, label: str | None) -> Learner | LearnsClassifier:
-        """The client's learner, which leaves the agreed schema as it is."""
-        made = self._make_learner(label)
-        return made.for_agreed_schema() if isinstance(made, LearnsAgreedSchema) else made
-
-    def _learner(self, label: str | None) -> Learner:
-        """The client's learner of densities; an error where it only classifies."""
-        made = self._learner_of(label)
-        if not isinstance(made, Learner):
-            raise FedcircuitsError(
-                f"client {self.name!r}: {type(made).__name__} makes classifiers, and this "
-                "federation needs a density; use another learner, or a rule that averages or votes"
-            )
-        return made
 
     def _have(self) -> Table:
         if self._table is None:

@@ -1,4 +1,4 @@
-"""What one job means at a client: which rows, which columns, and one model or one for each class.
+"""Fits one job at a client: which rows, which columns, and one model or one for each class.
 
     whole        p_c(x) on all rows, or on one part of a grouping of them
     per label    p_c(x | y) for every class of the label

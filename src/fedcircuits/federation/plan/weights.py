@@ -16,7 +16,7 @@ from fedcircuits.arrays import FloatArray
 
 
 def shares(counts: Sequence[float] | FloatArray) -> FloatArray:
-    """Counts as weights that sum to one."""
+    """Return counts as weights that sum to one."""
     array = np.asarray(counts, dtype=float)
     total = array.sum()
     if total <= 0:

@@ -42,7 +42,7 @@ def opened(data: bytes) -> tuple[str, int, bytes]:
 
 
 class Unsealed:
-    """The client's side: lets a message through once.
+    """A client that answers every message once (the client's side of the replay guard).
 
     Args:
         client: or its guard, or whatever answers bytes with bytes.
@@ -99,7 +99,7 @@ class Sealed:
         self._seen: dict[str, tuple[str, int]] = {}  # nonce and last number by client
 
     def members(self) -> list[str]:
-        """Those of the engine."""
+        """Return the names of the engine's clients."""
         return self.inner.members()
 
     def call(

@@ -56,7 +56,7 @@ class AskedById(Table):
     hidden: tuple[str, ...] = ()
 
     def rows(self, which: Any) -> Table:
-        """Some of the rows."""
+        """Return chosen rows with their digests."""
         return replace(super().rows(which), digests=self.digests[which])  # type: ignore[call-arg]
 
 

@@ -57,7 +57,7 @@ def check_distinct(ids: pd.Series[Any], client: str) -> None:
 
 
 class Lookup:
-    """Rows of a client by digest."""
+    """Finds rows of a client by the digests of their ids."""
 
     def __init__(self, ids: pd.Series[Any], salt: str, secret: str, where: str) -> None:
         own = digests(ids, salt, secret, where)
@@ -69,5 +69,5 @@ class Lookup:
 
 
 def fingerprint(*parts: bytes) -> str:
-    """A name for some bytes."""
+    """Return a hexadecimal SHA-256 digest of some bytes, to name them."""
     return hashlib.sha256(b"\x1f".join(parts)).hexdigest()

@@ -1,4 +1,4 @@
-"""Every byte that crossed the network, from the real encoding."""
+"""Counts the bytes of every message, as encoded, and the paper's formulas beside them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Entry:
     Attributes:
         client: the client that sent or received it.
         direction: to the client or to the server.
-        phase: what it was for (schema, alignment, agreement, training, query).
+        phase: as declared with the verb (`wire/verbs.py`).
         verb: the message.
         n_bytes: its length.
         messages: how many of this kind are counted here together.
@@ -34,26 +34,26 @@ class Entry:
 
 @dataclass
 class Ledger:
-    """The account of one federation; grows as messages are sent."""
+    """The messages of one federation; grows as they are sent."""
 
     entries: list[Entry] = field(default_factory=list)
 
     def add(self, client: str, direction: Direction, phase: str, verb: str, data: bytes) -> None:
-        """Count a message."""
+        """Add a message."""
         self.entries.append(Entry(client, direction, phase, verb, len(data)))
 
     @property
     def n_bytes(self) -> int:
-        """All bytes."""
+        """Total bytes of all messages."""
         return sum(entry.n_bytes for entry in self.entries)
 
     def of_phase(self, phase: str) -> int:
-        """Bytes of one phase."""
+        """Return the bytes of one phase."""
         return sum(entry.n_bytes for entry in self.entries if entry.phase == phase)
 
     @property
     def n_messages(self) -> int:
-        """All messages."""
+        """Number of messages."""
         return sum(entry.messages for entry in self.entries)
 
     def table(self, by: Sequence[str] = ("client", "phase", "direction")) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Sums that the server can read, of terms that it cannot: masks that cancel between clients.
+"""Masked sums: the server learns the sum over clients and no client's term.
 
 Every pair of clients draws the same stream of numbers from the secret they share (`id_secret`); one
 adds it to what it sends, the other takes it away. Numbers are whole multiples of 2^-24 modulo 2^64,
@@ -26,7 +26,7 @@ LARGEST = 2.0**38  # of a sum over clients; 2^39 units of 2^-24 fill a word with
 def masked(
     sums: Mapping[str, FloatArray], client: str, everyone: Sequence[str], secret: str, place: str
 ) -> Arrays:
-    """What a client sends instead of its terms.
+    """Return a client's terms with masks that cancel in the sum over all clients.
 
     Args:
         sums: its terms.

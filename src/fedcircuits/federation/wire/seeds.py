@@ -1,4 +1,4 @@
-"""Randomness by name: scheduling cannot change a result."""
+"""Random generators by name, so that the order of work cannot change a result."""
 
 from __future__ import annotations
 

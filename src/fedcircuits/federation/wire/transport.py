@@ -10,20 +10,20 @@ from fedcircuits.errors import ClientError
 
 @runtime_checkable
 class Transport(Protocol):
-    """The engine contract. Engines know messages as bytes; they do no maths."""
+    """An engine as the server uses it: it carries messages as bytes and computes nothing."""
 
     def members(self) -> list[str]:
-        """Names of the clients, sorted."""
+        """Return the sorted names of the clients."""
         ...
 
     def call(
         self, verb: str, payloads: Mapping[str, bytes], timeout: float | None = None
     ) -> dict[str, bytes | Exception]:
-        """Send each client its payload; its reply, or what went wrong with it."""
+        """Send each client its payload; return each reply, or the error instead of one."""
         ...
 
     def close(self) -> None:
-        """Let go of the clients."""
+        """End the clients or the connections to them."""
         ...
 
 

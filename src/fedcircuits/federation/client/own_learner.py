@@ -1,0 +1,71 @@
+"""The learner of a client, made anew for each fit with the options that the fit needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.density import (
+    Density,
+    Learner,
+    LearnsAgreedSchema,
+    LearnsClassifier,
+    LearnsLabel,
+)
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation.client.jobs import CLASS, for_job
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.schema import Table
+
+MakeLearner = Callable[[str | None], Learner | LearnsClassifier]
+
+
+@dataclass(frozen=True)
+class OwnLearner:
+    """What a client learns with.
+
+    Attributes:
+        make: the learner for a label's name or None.
+        client: its name, for errors.
+    """
+
+    make: MakeLearner
+    client: str
+
+    def of_any_kind(self, label: str | None) -> Learner | LearnsClassifier:
+        """Return the learner, which leaves the agreed schema as it is."""
+        made = self.make(label)
+        return made.for_agreed_schema() if isinstance(made, LearnsAgreedSchema) else made
+
+    def of_densities(self, label: str | None) -> Learner:
+        """Return the learner of densities; an error where it only classifies."""
+        made = self.of_any_kind(label)
+        if not isinstance(made, Learner):
+            raise FedcircuitsError(
+                f"client {self.client!r}: {type(made).__name__} makes classifiers, and this "
+                "federation needs a density; use another learner, or a rule that averages or votes"
+            )
+        return made
+
+    @property
+    def knows_classes(self) -> bool:
+        """Whether it learns agreed classes as a label, so that one fit serves all of them."""
+        learner = self.of_densities(CLASS)
+        return isinstance(learner, LearnsLabel) and learner.label == CLASS
+
+    def fit(
+        self,
+        table: Table,
+        label: str | None,
+        rng: np.random.Generator,
+        *,
+        mixed: bool,
+        reports: list[Any],
+    ) -> Density:
+        """Return a density of the table; what the learner reports is added to `reports`."""
+        made = for_job(self.of_densities(label), table, label, mixed).fit(table, rng)
+        reports += m.report_of(made)
+        return made
