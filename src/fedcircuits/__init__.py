@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedcircuits.circuits import Circuit, build
     from fedcircuits.density import Density, Learner
     from fedcircuits.density.fit_report import FitReport
+    from fedcircuits.density.pictures import show
     from fedcircuits.engines import LocalEngine, ProcessEngine, Transport
     from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
     from fedcircuits.federation.agreement import (
@@ -49,6 +50,7 @@ _NAMES = {
     "circuits": ("Circuit",),
     "density": ("Density", "Learner"),
     "density.fit_report": ("FitReport",),
+    "density.pictures": ("show",),
     "engines": ("LocalEngine", "ProcessEngine", "Transport"),
     "errors": ("FedcircuitsError", "FedcircuitsWarning"),
     "federation.agreement": (
@@ -116,6 +118,7 @@ __all__ = [
     "not_",
     "one_of",
     "partition",
+    "show",
 ]
 
 

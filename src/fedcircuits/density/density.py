@@ -10,16 +10,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
-from fedcircuits.density.evidence import Given, Impossible, check_impossible, is_one, query
+from fedcircuits.density.completions import Completions
+from fedcircuits.density.evidence import (
+    Given,
+    Impossible,
+    check_impossible,
+    is_one,
+    query,
+    whole_number,
+)
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.hooks import outcome_codes, powers
 from fedcircuits.density.probabilities import Probabilities
@@ -29,14 +36,13 @@ from fedcircuits.schema.table import Unknown
 from fedcircuits.schema.times import from_numbers
 from fedcircuits.schema.variable import plain
 
-Seed = int | np.random.Generator | None
 
-
-class Density(Probabilities):
+class Density(Probabilities, Completions):
     """A joint distribution over the variables of a schema, asked in names and original values.
 
     Evidence is a value, or an event (`fc.between`, `fc.one_of`, ...), by name or in the cells of
-    rows; what is not given is summed out.
+    rows; what is not given is summed out. Where the variables are pixels, rows may be images, of
+    shape (n, h, w) or (n, h, w, 3) and masked where a pixel is unknown.
     """
 
     fit_report: FitReport | None = None
@@ -174,91 +180,6 @@ class Density(Probabilities):
         answer.attrs |= proba.attrs
         return answer
 
-    # --- completions ------------------------------------------------------------------------------
-
-    @query
-    def mpe(self, rows: Given | None = None, *, unknown: Unknown = "error") -> pd.DataFrame:
-        """Rows with every missing cell filled by a most probable completion.
-
-        `answer.attrs["method"]` says "exact" where the circuit is deterministic and "decoding"
-        elsewhere: the better of the likeliest single tree (max-product) and of the likeliest branch
-        at each sum. `answer.attrs["log_prob"]` lists the values of the completions.
-        """
-        table = self._evidence(rows, unknown)
-        self._check_possible(table, "error")
-        values, log_prob = self.completed_table(table)
-        answer = self.schema.decode(values, table.index)
-        answer.attrs["log_prob"] = log_prob.tolist()
-        answer.attrs["method"] = "exact" if self.mpe_is_exact else "decoding"
-        return answer
-
-    @query
-    def sample(
-        self,
-        n: int | None = None,
-        given: Given | None = None,
-        *,
-        seed: Seed = None,
-        unknown: Unknown = "error",
-    ) -> pd.DataFrame:
-        """Exact samples, unconditional or given evidence.
-
-        Args:
-            n: how many; with `given` rows, how many for each row (then in row order).
-            given: values or events by name, or rows in which missing cells are to be drawn.
-            seed: an integer or Generator for the same sample again.
-            unknown: whether an unseen category is an error or a missing value.
-        """
-        times = 1 if n is None else _whole(n, "sample needs a whole number of samples >= 0")
-        rng = np.random.default_rng(seed)
-        table = self._evidence(given, unknown)
-        self._check_possible(table, "error")
-        table = table.rows(np.repeat(np.arange(len(table)), times))
-        if is_one(given):
-            table = replace(table, index=pd.RangeIndex(len(table)))
-        return self.schema.decode(self.sample_table(table, rng), table.index)
-
-    @query
-    def impute(
-        self,
-        rows: Data,
-        how: Literal["mean", "likeliest", "sample"] = "mean",
-        *,
-        draws: int | None = None,
-        seed: Seed = None,
-        unknown: Unknown = "error",
-    ) -> Any:
-        """Rows with the missing cells filled, each given what is observed in its row.
-
-        Args:
-            rows: rows with gaps; observed cells come back as they were.
-            how: "mean" gives the mean of a number (rounded where the numbers are whole) and the
-                likeliest value of a category, each by itself; "likeliest" the joint most probable
-                completion; "sample" a draw of all gaps together.
-            draws: how many completions to draw: then the answer is a list of DataFrames, as
-                multiple imputation needs it, and `how` is "sample".
-            seed: of the draws.
-            unknown: whether an unseen category is an error or a missing value.
-        """
-        table = self._rows(rows, unknown)
-        self._check_possible(table, "error")
-        if draws is not None:
-            times = _whole(draws, "draws is a whole number of completions >= 0")
-            every = table.rows(np.tile(np.arange(len(table)), times))  # all draws in one step
-            drawn = self.sample_table(every, np.random.default_rng(seed))
-            shape = times, len(table), len(self.schema)
-            return [self._filled(table, values) for values in drawn.reshape(shape)]
-        if how == "likeliest":
-            return self._filled(table, self.mpe_table(table))
-        if how == "sample":
-            return self._filled(table, self.sample_table(table, np.random.default_rng(seed)))
-        if how == "mean":
-            return self._filled(table, self._conditional_means(table))
-        raise QueryError(f"how is 'mean', 'likeliest' or 'sample', found {how!r}")
-
-    def _filled(self, table: Table, values: FloatArray) -> pd.DataFrame:
-        return self.schema.decode(np.where(table.observed, table.values, values), table.index)
-
     # --- moments ----------------------------------------------------------------------------------
 
     @query
@@ -272,7 +193,7 @@ class Density(Probabilities):
         unknown: Unknown = "error",
     ) -> Any:
         """E[name**order | given]: a float for a mapping (or nothing) given, a Series for rows."""
-        order = _whole(order, "the order of a moment is a whole number >= 0")
+        order = whole_number(order, "the order of a moment is a whole number >= 0")
         return self._row_by_row(lambda t: self._moments(t, order), name, given, impossible, unknown)
 
     def expectation(
@@ -361,17 +282,6 @@ class Density(Probabilities):
         from fedcircuits.report import write_report  # matplotlib takes a second to import
 
         return write_report(self, path, rows, label=label, figures_to=figures_to)
-
-
-def _whole(value: Any, expected: str) -> int:
-    """A number >= 0 without a fraction, or an error that says what was expected."""
-    try:
-        whole = int(value)
-        if whole == value and whole >= 0:
-            return whole
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise QueryError(f"{expected}, found {value!r}")
 
 
 __all__ = ["Density", "FitReport", "outcome_codes", "powers"]

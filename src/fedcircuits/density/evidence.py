@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
 
-from fedcircuits.arrays import BoolArray
+from fedcircuits.arrays import BoolArray, FloatArray
 from fedcircuits.density.hooks import Hooks
 from fedcircuits.errors import ImpossibleEvidenceError, QueryError
-from fedcircuits.schema import Data, Table, Variable
+from fedcircuits.schema import Data, Table, Variable, images, read
 from fedcircuits.schema.table import Unknown
 
 Impossible = Literal["error", "nan"]
@@ -81,6 +81,27 @@ class TakesEvidence(Hooks):
             return TakesEvidence._rows(self, row.reindex([0]), unknown)
         return self._rows(given, unknown, asked=asked)
 
+    def _completed(
+        self,
+        values: FloatArray,
+        index: pd.Index[Any],
+        given: Given | None,
+        as_images: bool | None,
+    ) -> Any:
+        """Completed rows (n, D) as a DataFrame, or as images where images were given.
+
+        Args:
+            values: encoded, in the order of the schema.
+            index: labels of the rows.
+            given: the evidence that was completed; images once for each row.
+            as_images: True or False where the caller chose.
+        """
+        painted = images.is_images(given)
+        if not (painted if as_images is None else as_images):
+            return self.schema.decode(values, index)
+        like: Any = given if painted else None
+        return images.images_from_pixels(self.schema.names, values, like)
+
     def _check_possible(self, table: Table, impossible: Impossible) -> BoolArray:
         """(n,) rows whose evidence is possible; others are an error, or left out on request."""
         check_impossible(impossible)
@@ -99,6 +120,30 @@ class TakesEvidence(Hooks):
                 f"variable {variable.name!r} has categories that are not numbers "
                 f"({variable.categories[0]!r}, ...), so it has no moments; ask predict_proba"
             )
+
+
+def without_id(data: Data, id: str | None, known: Iterable[str]) -> Data:
+    """Return rows without the id column, unless it is one of the known variables.
+
+    Images have no such column and come back as they are.
+    """
+    if images.is_images(data):
+        return data
+    frame = read(data)
+    if id is None or id not in frame.columns or id in known:
+        return frame
+    return frame.drop(columns=id)
+
+
+def whole_number(value: Any, expected: str) -> int:
+    """A number >= 0 without a fraction, or an error that says what was expected."""
+    try:
+        whole = int(value)
+        if whole == value and whole >= 0:
+            return whole
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise QueryError(f"{expected}, found {value!r}")
 
 
 def check_impossible(impossible: object) -> None:

@@ -187,24 +187,49 @@ def pixel_places(schema: Schema) -> list[tuple[int, int, str]] | None:
     return [(int(m[1]), int(m[2]), m[3] or "") for m in found if m is not None]
 
 
-def table_images(schema: Schema, values: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Images (n, h, w) or (n, h, w, 3) of a whole rectangle of pixels from values (n, D).
+def images_from_pixels(
+    names: Sequence[str],
+    values: NDArray[np.float64],
+    like: NDArray[np.generic] | None = None,
+) -> NDArray[np.generic]:
+    """Return images (n, h, w) or (n, h, w, 3) in gray or red, green and blue.
 
-    Levels that no colour has (a sampled YCoCg-R triple may leave the cube) are clipped.
+    Levels that no colour has (a sampled YCoCg-R triple may leave the cube) are clipped. Pixels that
+    are in neither argument are masked; without such pixels the answer is a plain array.
+
+    Args:
+        names: of the columns; those that are no pixels are left out.
+        values: levels (n, D); a pixel whose level is NaN or infinite is unknown.
+        like: images (n, h, w) or (n, h, w, 3) that were completed: the answer has their shape and
+            dtype, and every pixel they know as they have it. Without them the answer is the
+            smallest rectangle around the pixels, in uint8.
     """
-    places = pixel_places(schema)
-    if places is None:
-        raise QueryError("not an image: a variable is not named pixel_ROW_COLUMN[_CHANNEL]")
-    rows = sorted({row for row, _, _ in places})
-    columns = sorted({column for _, column, _ in places})
-    names = {channel for _, _, channel in places}
-    order = next((c for c in CHANNELS.values() if set(c) == names), ("",))
-    if len(places) != len(rows) * len(columns) * len(order):
-        raise QueryError(f"{len(places)} pixels do not fill a rectangle")
-    image = np.zeros((len(values), len(rows), len(columns), len(order)))
-    for at, (row, column, channel) in enumerate(places):
-        image[:, rows.index(row), columns.index(column), order.index(channel)] = values[:, at]
+    found = [(at, match) for at, name in enumerate(names) if (match := _NAME.fullmatch(str(name)))]
+    if not found:
+        raise QueryError("there are no images: no variable is named pixel_ROW_COLUMN[_CHANNEL]")
+    rows, columns = (np.array([int(m[part]) for _, m in found]) for part in (1, 2))
+    channels = [m[3] or "" for _, m in found]
+    order = next((c for c in (*CHANNELS.values(), ("",)) if set(channels) <= set(c)), None)
+    if order is None:
+        raise QueryError(f"pixels have the channels {sorted(set(channels))}, expected one of rgb")
+    if like is None:
+        rows, columns = rows - rows.min(), columns - columns.min()
+        height, width = int(rows.max()) + 1, int(columns.max()) + 1
+    else:
+        height, width = like.shape[1:3]
+    levels = np.full((len(values), height, width, len(order)), np.nan)  # (n, h, w, c)
+    at_channel = np.array([order.index(channel) for channel in channels])
+    levels[:, rows, columns, at_channel] = values[:, [at for at, _ in found]]
+    unknown = ~np.isfinite(levels)
+    levels[unknown] = 0.0
     if order == CHANNELS["ycocg"]:
-        image = from_ycocg(image.astype(np.int16)).astype(np.float64)
-    clipped = np.clip(np.round(image), 0, 255).astype(np.uint8)
-    return clipped[..., 0] if len(order) == 1 else clipped
+        unknown = np.repeat(unknown.any(axis=3, keepdims=True), 3, axis=3)
+        levels = from_ycocg(np.round(levels).astype(np.int16)).astype(np.float64)
+    levels = np.clip(np.round(levels), 0, 255)
+    if len(order) == 1:
+        levels, unknown = levels[..., 0], unknown[..., 0]
+    if like is not None:
+        known = ~np.ma.getmaskarray(like)
+        levels, unknown = np.where(known, np.ma.getdata(like), levels), unknown & ~known
+    answer = levels.astype(np.uint8 if like is None else like.dtype)
+    return np.ma.masked_array(answer, unknown) if unknown.any() else answer

@@ -150,7 +150,8 @@ class Schema:
         from fedcircuits.schema import images  # they build on schemas
 
         if images.is_images(data):
-            return images.encode_images(self, data)  # type: ignore[arg-type]
+            table = images.encode_images(self, data)  # type: ignore[arg-type]
+            return table if without is None else table.hide(self.position(without))
         return encode(
             self,
             read(data, names),

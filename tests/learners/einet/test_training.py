@@ -22,7 +22,7 @@ from fedcircuits.learners.einet.training.checkpoint import load_state
 from fedcircuits.learners.einet.training.rows import Rows
 from fedcircuits.learners.einet.training.train import Schedule, out_of_memory, train
 from fedcircuits.schema.colour import from_ycocg, to_ycocg
-from fedcircuits.schema.images import image_table, table_images
+from fedcircuits.schema.images import image_table, images_from_pixels
 
 
 def started(n: int = 90) -> Any:
@@ -95,7 +95,7 @@ def test_the_whole_likelihood_is_kept_by_the_colour_transform(rng: np.random.Gen
     assert len(np.unique(codes, axis=0)) == len(cube)
     images = rng.integers(256, size=(5, 2, 2, 3)).astype(np.uint8)
     table = image_table(images, colour="ycocg")
-    assert np.array_equal(table_images(table.schema, table.values), images)
+    assert np.array_equal(images_from_pixels(table.schema.names, table.values), images)
 
 
 def test_images_have_stable_names_and_masks(rng: np.random.Generator) -> None:
@@ -104,7 +104,7 @@ def test_images_have_stable_names_and_masks(rng: np.random.Generator) -> None:
     assert table.schema.names[:3] == ("pixel_000_000", "pixel_000_001", "pixel_001_000")
     masked = np.ma.masked_array(images, mask=images > 128)
     assert np.array_equal(image_table(masked).observed, (images <= 128).reshape(4, -1))
-    assert np.array_equal(table_images(table.schema, table.values), images)
+    assert np.array_equal(images_from_pixels(table.schema.names, table.values), images)
 
 
 @pytest.mark.parametrize(

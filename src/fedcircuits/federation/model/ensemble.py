@@ -34,7 +34,7 @@ from fedcircuits.federation.server.server import Server, Setting
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import CLASSIFIER
-from fedcircuits.schema import Data, Schema, Table, Variable, read
+from fedcircuits.schema import Data, Schema, Table, Variable, images, read
 from fedcircuits.schema.table import Unknown
 
 Decode = Callable[[bytes, str], Classifier]
@@ -172,6 +172,8 @@ class FederatedEnsemble(HoldsClients):
         return float(self.rows[client].sum()) if self.weighting == "rows" else 1.0
 
     def _rows(self, data: Data, unknown: Unknown) -> Table:
+        if images.is_images(data):
+            return self.schema.encode(data)
         frame = read(data)
         ids = frame[self.id] if self.id is not None and self.id in frame.columns else None
         shown = [n for n in frame.columns if n != self.label and (ids is None or n != self.id)]

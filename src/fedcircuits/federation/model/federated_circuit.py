@@ -22,6 +22,7 @@ from fedcircuits.circuits.queries.restrict import fold_evidence
 from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.density.batched import Pending, Question, settle
+from fedcircuits.density.evidence import without_id
 from fedcircuits.density.hooks import Hooks
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError
@@ -38,7 +39,7 @@ from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, Reports, class_log_probs
 from fedcircuits.federation.server.server import Setting
 from fedcircuits.federation.wire.ledger import Ledger
-from fedcircuits.schema import Data, Schema, Table, read
+from fedcircuits.schema import Data, Schema, Table
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.table import Unknown
 
@@ -225,10 +226,8 @@ class FederatedCircuit(Composite, HoldsClients):
         without: str | None = None,
         asked: str | None = None,
     ) -> Table:
-        frame = read(data)
-        if self.id is not None and self.id in frame.columns and self.id not in self.schema:
-            frame = frame.drop(columns=self.id)
-        return super()._rows(frame, unknown, without, asked)
+        shown = without_id(data, self.id, self.schema.names)
+        return super()._rows(shown, unknown, without, asked)
 
     # --- clients come and go ----------------------------------------------------------------------
 

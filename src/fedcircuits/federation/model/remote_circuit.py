@@ -25,7 +25,7 @@ from fedcircuits.federation.server.remote import (
     asked_by_id,
     warn_of_away,
 )
-from fedcircuits.schema import Data, Table, read
+from fedcircuits.schema import Data, Table, images, read
 from fedcircuits.schema.table import Unknown
 
 Answer = TypeVar("Answer")
@@ -104,6 +104,8 @@ class RemoteCircuit(FederatedCircuit):
         without: str | None = None,
         asked: str | None = None,
     ) -> Table:
+        if images.is_images(data):
+            return super()._rows(data, unknown, without)
         frame = read(data)
         table = super()._rows(frame, unknown, without)
         if self.id is None or self.id not in frame.columns or self.id in self.schema:
