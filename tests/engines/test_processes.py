@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,14 @@ class TestProcessEngine(EngineContract):
     @pytest.fixture
     def transport(self, running: ProcessEngine) -> Any:
         return running
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("setting", ["horizontal", "vertical"])
+    def test_same_model_bit_for_bit_as_in_this_process(
+        self, engine: Any, setting: str, tmp_path: Path
+    ) -> None:
+        """Slow: it starts processes for every federation."""
+        super().test_same_model_bit_for_bit_as_in_this_process(engine, setting, tmp_path)
 
 
 @pytest.fixture(scope="module")
