@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from contracts.engine import table
 from fedcircuits.api.client_spec import ClientSpec
@@ -69,3 +72,14 @@ def local(
             for name, frame in clients.items()
         }
     )
+
+
+@contextmanager
+def same_noise() -> Iterator[None]:
+    """Have the operating system's generator return the same bytes, so that runs compare."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "fedcircuits.federation.wire.noise.system_bytes",
+            lambda n: hashlib.shake_256(b"the same").digest(n),
+        )
+        yield

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedcircuits as fc
-from contracts.federations import ID, local, split
+from contracts.federations import ID, local, same_noise, split
 from contracts.rule import LEARNER, RuleContract, columns_split, small_table
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import Latent
-from fedcircuits.federation.model.federated_circuit import FederatedCircuit
+from fedcircuits.federation.agreement.latent_table import _counted
 from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.noise import KeyedNoise, laplace
 from fedcircuits.federation.wire.packing import unpack_codes
 from fedcircuits.federation.wire.randomised_response import (
     estimated_table,
@@ -26,14 +28,15 @@ RULE = Latent(n_classes=6, n_clusters=4, table=True, epsilon=3.0, mechanism="ran
 
 
 class TestRandomisedResponse(RuleContract):
-    """The contract, with a secret of the clients that makes the noise theirs."""
+    """The contract, with noise that is the same in every run, so that models can be compared."""
 
     rule, clients = RULE, staticmethod(columns_split)
 
+    @pytest.fixture(scope="class", autouse=True)
     @classmethod
-    def federate(cls, **options: Any) -> FederatedCircuit:
-        made: FederatedCircuit = super().federate(**{"id_secret": "s", **options})
-        return made
+    def _same_noise(cls) -> Iterator[None]:
+        with same_noise():
+            yield
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -44,7 +47,7 @@ def test_no_index_is_told_much_more_often_under_one_truth_than_under_another(
     rng = np.random.default_rng(0)
     shares = []
     for truth in range(k):
-        told = randomise(np.full(n, truth), k, epsilon, rng)
+        told = randomise(np.full(n, truth), k, epsilon, rng.random((2, n)))
         shares.append(np.bincount(told, minlength=k) / n)
         assert shares[-1][truth] == pytest.approx(truth_probability(epsilon, k), abs=0.005)
     ratio = np.max(shares, axis=0) / np.min(shares, axis=0)
@@ -57,7 +60,10 @@ def test_the_table_is_found_again() -> None:
     second = np.where(rng.random(first.size) < 0.6, first, rng.integers(3, size=first.size)) % 3
     true = np.zeros((4, 3))
     np.add.at(true, (first, second), 1.0)
-    told = np.stack([randomise(first, 4, 2.0, rng), randomise(second, 3, 2.0, rng)], axis=1)
+    draws = rng.random((2, 2, first.size))
+    told = np.stack(
+        [randomise(first, 4, 2.0, draws[0]), randomise(second, 3, 2.0, draws[1])], axis=1
+    )
     marginals = [true.sum(axis=1) / true.sum(), true.sum(axis=0) / true.sum()]
     found = estimated_table(told, [4, 3], marginals, 2.0)
     assert np.abs(found - true).max() < 0.02 * true.sum()
@@ -69,38 +75,56 @@ def test_the_table_is_found_again() -> None:
 def test_where_noise_is_all_there_is_the_estimate_is_independence() -> None:
     rng = np.random.default_rng(2)
     truth = rng.integers(16, size=(2000, 2))
-    told = np.stack([randomise(truth[:, c], 16, 0.3, rng) for c in (0, 1)], axis=1)
+    draws = rng.random((2, 2, 2000))
+    told = np.stack([randomise(truth[:, c], 16, 0.3, draws[c]) for c in (0, 1)], axis=1)
     even = np.full(16, 1 / 16)
     found = estimated_table(told, [16, 16], [even, even], 0.3)
     np.testing.assert_allclose(found, 2000 / 256, rtol=0.7)
 
 
-def test_the_server_receives_other_indices_than_the_clients_have() -> None:
-    def indices(mechanism: str, secret: str) -> Any:
-        engine = Recorder(local(split("vertical")))
-        for client in engine.inner._clients.values():  # type: ignore[attr-defined]
-            client._secret = secret
-        fc.federate(
-            id=ID, engine=engine, agreement="latent", table=True, n_clusters=4, epsilon=1.0,
-            mechanism=mechanism, id_secret=secret,
-        )  # fmt: skip
-        reply = next(
-            x.data
-            for x in engine.messages
-            if x.verb == "cluster" and x.client == "a" and not x.to_client
-        )
-        told = m.Clustered.from_bytes(reply)
-        return unpack_codes(told.indices, 120, told.rows.size)
+def indices_sent(mechanism: str, seed: int = 0) -> Any:
+    """The indices (n,) of client "a" as the server receives them."""
+    engine = Recorder(local(split("vertical"), id_secret="known to the server too"))
+    fc.federate(
+        id=ID, engine=engine, agreement="latent", table=True, n_clusters=4, epsilon=1.0,
+        mechanism=mechanism, seed=seed,
+    )  # fmt: skip
+    replies = [x for x in engine.messages if x.verb == "cluster" and not x.to_client]
+    sent = m.Clustered.from_bytes(next(x.data for x in replies if x.client == "a"))
+    return unpack_codes(sent.indices, 120, sent.rows.size)
 
-    true, one = indices("trusted", "s"), indices("randomised-response", "s")
+
+def test_nobody_who_knows_seed_and_secret_can_draw_the_noise_of_indices() -> None:
+    """True indices depend on the seed alone; what is sent differs from run to run."""
+    true = indices_sent("trusted")
+    assert (indices_sent("trusted") == true).all()
+    one, other = indices_sent("randomised-response"), indices_sent("randomised-response")
     assert 0.2 < (true != one).mean() < 0.8
-    other = indices("randomised-response", "t")
-    assert (one != other).any()  # the noise is the clients' own
+    assert 0.2 < (one != other).mean() < 0.9
 
 
-def test_noise_that_the_server_could_predict_is_refused() -> None:
-    with pytest.raises(FederationError, match="id_secret"):
-        fc.federate(columns_split(), id="id", learner=LEARNER, agreement=RULE)
+def test_asking_again_gives_the_same_noise_whatever_the_request_is_called() -> None:
+    noise = KeyedNoise()
+    values = np.arange(50).tobytes()
+    first = noise.uniforms((2, 50), values)
+    assert (noise.uniforms((2, 50), values) == first).all()
+    assert (noise.uniforms((2, 50), values + b"x") != first).all()
+    assert (KeyedNoise().uniforms((2, 50), values) != first).all()
+
+
+def test_laplace_noise_has_its_scale_and_no_seed() -> None:
+    drawn = laplace(2.0 / 0.1, 200_000)
+    assert np.abs(drawn).mean() == pytest.approx(20.0, rel=0.03)
+    assert np.median(drawn) == pytest.approx(0.0, abs=0.5)
+    before = laplace(1.0, 100)
+    assert (laplace(1.0, 100) != before).all()
+
+
+def test_noise_of_the_table_differs_between_runs_of_one_seed() -> None:
+    indices = np.zeros((40, 2), dtype=np.int64)
+    first, second = (_counted(indices, [1, 1], 1.0)[1] for _ in range(2))
+    assert first != second
+    assert abs(float(first[0]) - 40.0) < 60.0
 
 
 @pytest.mark.parametrize(
@@ -115,7 +139,6 @@ def test_mechanisms_and_epsilons_that_make_no_sense(options: dict[str, Any], wor
     with pytest.raises(FederationError, match=words):
         fc.federate(
             columns_split(), id="id", learner=LEARNER, agreement="latent", table=True,
-            id_secret="s",
             **options,
         )  # fmt: skip
 
@@ -123,7 +146,7 @@ def test_mechanisms_and_epsilons_that_make_no_sense(options: dict[str, Any], wor
 def test_little_noise_costs_little_and_much_costs_the_gain() -> None:
     table, test = small_table(3000), small_table(2000, seed=9)
     frames = {"a": table[["id", "x0", "x1", "x2", "y"]], "b": table[["id", "x3", "x4"]]}
-    options: dict[str, Any] = {"id": "id", "label": "y", "learner": LEARNER, "id_secret": "s"}
+    options: dict[str, Any] = {"id": "id", "label": "y", "learner": LEARNER}
 
     def score(**more: Any) -> float:
         fed = fc.federate(frames, agreement="latent", table=True, n_clusters=6, **options, **more)

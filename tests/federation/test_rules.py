@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from contracts.federations import same_noise
 from contracts.rule import (
     LEARNER,
     RuleContract,
@@ -90,6 +92,12 @@ class TestLatentTable(RuleContract):
 class TestLatentTableWithNoise(RuleContract):
     rule = Latent(n_classes=6, n_clusters=4, table=True, epsilon=1.0)
     clients = staticmethod(both_split)
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _same_noise(cls) -> Iterator[None]:
+        with same_noise():
+            yield
 
 
 class TestEm(RuleContract):

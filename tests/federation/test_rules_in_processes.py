@@ -13,10 +13,8 @@ from fedcircuits.learners.hclt.learner import Mixture
 
 pytestmark = pytest.mark.slow
 
-RANDOMISED = Latent(4, 4, table=True, epsilon=3.0, mechanism="randomised-response")
 CASES: dict[str, tuple[Any, Any]] = {
     "latent": (Latent(4, 4), columns_split_label_shared),
-    "randomised response": (RANDOMISED, columns_split_label_shared),
     "anchors": (Anchors(3, 3, n_rounds=2), both_split),
 }
 

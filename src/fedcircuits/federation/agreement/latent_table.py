@@ -32,6 +32,7 @@ from fedcircuits.federation.agreement._shared.latent_classes import fit_within_s
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire.noise import laplace
 from fedcircuits.federation.wire.randomised_response import estimated_table
 from fedcircuits.federation.wire.seeds import named_rng
 
@@ -101,7 +102,7 @@ def train_on_table(
         cells = estimated_table(indices, sizes, shares, of_index)
         tuples, counts = np.argwhere(cells > 0), cells[cells > 0]
     else:
-        tuples, counts = _counted(indices, sizes, epsilon, rng)
+        tuples, counts = _counted(indices, sizes, epsilon)
     strata = np.zeros(len(tuples), dtype=np.int64)
     if server.label_holders and not label_private:
         owner = server.label_holders[0]
@@ -114,7 +115,7 @@ def train_on_table(
 
 
 def _counted(
-    indices: IntArray, sizes: list[int], epsilon: float | None, rng: np.random.Generator
+    indices: IntArray, sizes: list[int], epsilon: float | None
 ) -> tuple[IntArray, FloatArray]:
     """Combinations (t, C) and their counts (t,), with noise where there is an epsilon."""
     tuples, found = np.unique(indices, axis=0, return_counts=True)
@@ -126,7 +127,7 @@ def _counted(
     every = np.array(list(combinations(*map(range, sizes))), dtype=np.int64)
     cells = np.zeros(tuple(sizes))
     cells[tuple(tuples.T)] = counts
-    noisy = cells.ravel() + rng.laplace(scale=2.0 / epsilon, size=cells.size)
+    noisy = cells.ravel() + laplace(2.0 / epsilon, cells.size)
     kept = noisy > 0
     return every[kept], noisy[kept]
 

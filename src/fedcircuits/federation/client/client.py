@@ -42,6 +42,7 @@ from fedcircuits.federation.wire.names import (
     JobId,
     ModelName,
 )
+from fedcircuits.federation.wire.noise import KeyedNoise
 from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.randomised_response import randomise
 from fedcircuits.federation.wire.seeds import named_rng
@@ -80,6 +81,7 @@ class Client:
         self._ids = None if id is None else frame[id]
         self._frame = frame if self._ids is None else frame.drop(columns=id)
         self._secret = id_secret
+        self._noise = KeyedNoise()
         self._answering = Answering(name, self._ids, id_secret)
         self._learner = OwnLearner(make_learner, name)
         self._kinds = {k: v for k, v in (kinds or {}).items() if k in self._frame.columns}
@@ -186,13 +188,9 @@ class Client:
         rows = np.bincount(index, minlength=stratum_of.size).astype(np.int32)
         sent = index[self._aligned.rows] if request.send_rows else index[:0]
         if request.epsilon > 0:
-            if not self._secret:
-                raise FedcircuitsError(
-                    "randomised response needs noise that the server cannot predict: pass "
-                    "id_secret=, which the clients know and the server does not"
-                )
-            noise = named_rng(self._seed, self.name, "randomised response", self._secret)
-            sent = randomise(sent, stratum_of.size, request.epsilon, noise)
+            # Drawn by what is sent, whatever the request is called: asking again averages nothing.
+            draws = self._noise.uniforms((2, sent.size), sent.astype("<i8").tobytes())
+            sent = randomise(sent, stratum_of.size, request.epsilon, draws)
         return m.Clustered(rows, unnamed(stratum_of), pack_codes(sent, stratum_of.size))
 
     @handles(m.ASSIGN)

@@ -17,21 +17,19 @@ def truth_probability(epsilon: float, n_values: int) -> float:
     return float(1.0 / (1.0 + (n_values - 1) * np.exp(-epsilon)))
 
 
-def randomise(
-    values: IntArray, n_values: int, epsilon: float, rng: np.random.Generator
-) -> IntArray:
+def randomise(values: IntArray, n_values: int, epsilon: float, draws: FloatArray) -> IntArray:
     """Return the values (n,) to send: true with `truth_probability`, else one of the others.
 
     Args:
         values: (n,) in 0..n_values-1.
         n_values: K.
         epsilon: of local differential privacy, for one value.
-        rng: which only the client can predict.
+        draws: (2, n) uniform numbers in (0, 1) that only the client knows.
     """
     if n_values < 2:
         return values
-    lies = rng.random(values.size) >= truth_probability(epsilon, n_values)
-    others = rng.integers(n_values - 1, size=values.size)
+    lies = draws[0] >= truth_probability(epsilon, n_values)
+    others = (draws[1] * (n_values - 1)).astype(values.dtype)
     others += others >= values  # any value but the true one
     return np.where(lies, others, values)
 
