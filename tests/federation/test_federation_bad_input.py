@@ -14,7 +14,13 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, Breaking, local, split
 from fedcircuits import encoding
-from fedcircuits.errors import ClientError, FederationError, LearningError, SchemaConflictError
+from fedcircuits.errors import (
+    ClientError,
+    FedcircuitsWarning,
+    FederationError,
+    LearningError,
+    SchemaConflictError,
+)
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CLUSTERS, Job, JobId, JobKind, ModelName
 from fedcircuits.learners import Factorised
@@ -80,7 +86,8 @@ def test_an_empty_client_is_left_out_and_said() -> None:
     clients = split("horizontal")
     without = {n: clients[n] for n in "ac"}
     clients["b"] = clients["b"].iloc[:0]
-    fed = federate(clients)
+    with pytest.warns(FedcircuitsWarning, match=r"without the client 'b': it has no rows; variab"):
+        fed = federate(clients)
     assert fed.dropped == {"b": "it has no rows"}
     np.testing.assert_array_equal(fed.log_prob(ROWS), federate(without).log_prob(ROWS))
 
@@ -133,7 +140,9 @@ class Fails:
 def test_a_client_that_raises_is_dropped_where_others_hold_its_columns() -> None:
     clients = split("horizontal")
     learner = {"a": "factorised", "b": Fails(), "c": "factorised"}
-    fed = federate(clients, learner=learner, agreement="product")
+    said = r"without the client 'b': RuntimeError: out of paper; no variable left the model"
+    with pytest.warns(FedcircuitsWarning, match=said):
+        fed = federate(clients, learner=learner, agreement="product")
     assert "client 'b': RuntimeError: out of paper" in fed.dropped["b"]
     whole = federate(clients, agreement="product")
     np.testing.assert_allclose(fed.log_prob(ROWS), whole.without("b").log_prob(ROWS), atol=1e-12)
@@ -150,10 +159,32 @@ def test_a_client_that_alone_holds_columns_is_an_error_and_the_rest_is_kept() ->
     rest: Any = e.value.rest
     assert rest.clients == ("a", "c")
     assert np.isfinite(rest.log_prob(ROWS)).all()
-    allowed = federate(split("vertical"), **options, allow_missing=True)
+    said = (
+        r"without the client 'b': .*out of paper.*left the model with it: 'visits'"
+    )
+    with pytest.warns(FedcircuitsWarning, match=said):
+        allowed = federate(split("vertical"), **options, allow_missing=True)
     assert "visits" not in allowed.schema
     assert "out of paper" in allowed.dropped["b"]
     np.testing.assert_array_equal(allowed.log_prob(ROWS), rest.log_prob(ROWS))
+
+
+def test_the_label_does_not_leave_the_model_unsaid() -> None:
+    """Its only holder fails: an error with allow_missing too, which says what to do."""
+    learner = {"a": Fails(), "b": "factorised", "c": "factorised"}
+    options: dict[str, Any] = {"learner": learner, "agreement": "latent", "n_clusters": 3}
+    with pytest.raises(FederationError, match=r"'a' is lost .* label 'bought'.*pass label=None"):
+        federate(split("vertical"), **options, allow_missing=True)
+
+
+def test_auto_keeps_a_label_that_anchors_would_leave_out() -> None:
+    """Label and columns at two clients with different rows, other columns at a third."""
+    rows = table(n=240)
+    first, second = rows[[ID, "height", LABEL]].iloc[:120], rows[[ID, "height", LABEL]].iloc[120:]
+    clients = {"a": first, "b": second.reset_index(drop=True), "c": rows[[ID, "size"]]}
+    assert LABEL in federate(clients).schema
+    with pytest.raises(FederationError, match=r"leave the label 'bought' out.*share_label=True"):
+        federate(clients, agreement="anchors")
 
 
 def test_every_client_failing_is_an_error_by_name() -> None:

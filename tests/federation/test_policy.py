@@ -20,7 +20,7 @@ from contracts.messages import example
 from fedcircuits import encoding
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FedcircuitsWarning, FederationError
 from fedcircuits.federation.client.client import Client
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy, PolicyError
@@ -452,3 +452,34 @@ def test_a_policy_that_says_nothing_clear_is_refused(tmp_path: Path, text: str, 
 def test_a_policy_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"cannot read the policy .*none\.toml: No such file"):
         Policy.from_toml(tmp_path / "none.toml")
+
+
+# --- a rule that is refused -----------------------------------------------------------------------
+
+
+def test_auto_passes_over_rules_that_a_policy_refuses() -> None:
+    """The default policy and the default rule go together, with the label at one client or all."""
+    rows = table(n=400)
+    shared = {"a": rows[[ID, "height", LABEL]], "b": rows[[ID, "visits", "size", LABEL]]}
+    owned = {"a": shared["a"], "b": shared["b"].drop(columns=LABEL)}
+    for frames, rule in ((shared, "product"), (owned, "latent")):
+        members = {name: client(name, frame, Policy()) for name, frame in frames.items()}
+        with pytest.warns(FedcircuitsWarning, match=r"auto took the rule .* refuse:\n  - "):
+            fed = fc.federate(id=ID, label=LABEL, engine=engine(members))
+        assert fed.rule is not None
+        assert fed.rule.name == rule
+        assert LABEL in fed.schema
+        assert fed.dropped == {}
+
+
+def test_where_every_rule_is_refused_one_error_lists_the_refusals() -> None:
+    requests = ("describe", "agree", "digests", "align", "use_rows")
+    rows = table(n=400)
+    frames = {"a": rows[[ID, "height", LABEL]], "b": rows[[ID, "visits", "size"]]}
+    only = Policy(requests=requests)
+    members = {name: client(name, frame, only) for name, frame in frames.items()}
+    with pytest.raises(FederationError, match=r"allow no rule") as found:
+        fc.federate(id=ID, label=LABEL, engine=engine(members))
+    for name in ("product", "latent", "independent"):
+        assert f"- {name}: client" in str(found.value)
+    assert "requests in its policy" in str(found.value)

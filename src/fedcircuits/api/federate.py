@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from fedcircuits.api.learn import DEFAULT_LEARNER
 from fedcircuits.api.load import classifier_from_bytes, from_bytes
 from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings
 from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engine_named
-from fedcircuits.errors import ClientError, FederationError, unknown_name
+from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, unknown_name
 from fedcircuits.federation.agreement import Rule, make_rule
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
@@ -26,7 +27,7 @@ from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import NONE, Job, JobKind
-from fedcircuits.federation.wire.transport import Transport
+from fedcircuits.federation.wire.transport import RefusedError, Transport
 from fedcircuits.schema import Data, Kind, Schema
 
 
@@ -172,6 +173,7 @@ class FederationRun:
                 classifier_from_bytes,
                 **settings.options,
             )
+            _warn_of_lost(server)
             return replace(made, run=self, id=settings.id, secret=settings.id_secret)
         lost: dict[str, str] = {}
         while True:
@@ -192,6 +194,12 @@ class FederationRun:
                 "allow_missing=True goes on without those variables",
                 rest=fed,
             )
+        if server.label is not None and server.label not in fed.schema:
+            raise FederationError(
+                f"the label {server.label!r} is not in the model that the rule {rule.name!r} made: "
+                "pass share_label=True, or another agreement="
+            )
+        _warn_of_lost(server)
         return fed
 
     def _match_rows(self, server: Server) -> None:
@@ -221,8 +229,24 @@ class FederationRun:
         take, agreement = self._take(server), self.settings.agreement
         if not isinstance(agreement, str):
             return agreement, agreement.train(server, take)
-        rule, scores = make_rule(agreement, server, take, self.settings.options)
-        return rule, replace(rule.train(server, take), scores=scores)
+        refused: dict[Rule, str] = {}
+        while True:
+            rule, scores = make_rule(agreement, server, take, self.settings.options, refused)
+            try:
+                fitted = replace(rule.train(server, take), scores=scores)
+                break
+            except RefusedError as error:
+                if agreement != "auto":
+                    raise
+                refused[rule] = str(error)
+        if refused:
+            reasons = "".join(f"\n  - {other.name}: {why}" for other, why in refused.items())
+            warnings.warn(
+                f"auto took the rule {rule.name!r}; policies of clients refuse:{reasons}",
+                FedcircuitsWarning,
+                stacklevel=5,
+            )
+        return rule, fitted
 
     def _glue(
         self, rule: Rule, fitted: FittedParts, server: Server, **facts: Any
@@ -327,6 +351,24 @@ class _Some:
 
     def close(self) -> None:
         self.whole.close()
+
+
+def _warn_of_lost(server: Server) -> None:
+    """Warn of every client that the model was made without: why, and what left with it."""
+    for client, why in server.dropped.items():
+        lost = server.lost.get(client)
+        if lost is None:
+            left = "variables that it alone holds are not in the model"
+        elif lost:
+            left = f"variables that left the model with it: {', '.join(map(repr, lost))}"
+        else:
+            left = "no variable left the model, since others hold its columns"
+        reason = why.removeprefix(f"client {client!r}: ")
+        warnings.warn(
+            f"the model was made without the client {client!r}: {reason}; {left}",
+            FedcircuitsWarning,
+            stacklevel=4,
+        )
 
 
 def _is_remote(made: FederatedCircuit | FederatedEnsemble) -> bool:

@@ -96,12 +96,27 @@ class Anchors:
         """Whether some columns are shared beside others."""
         return server.setting == "hybrid" and any(s.is_shared for s in server.subspaces)
 
+    @staticmethod
+    def keeps_label(server: Server) -> bool:
+        """Whether the label is modelled: all hold it, or one that has columns of its own."""
+        if server.label is None or server.label_is_shared:
+            return True
+        shared = {n for space in _shared_spaces(server) for n in (*space.names, server.label)}
+        return any(set(server.held[c]) - shared for c in server.label_holders)
+
     def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Anchors, private clusters, tables, then fit."""
         if not self.applies(server):
             raise FederationError(
                 "anchors need columns that several clients share beside others that they do not; "
                 f"found {server.setting}: use agreement='latent' with an id, or 'independent'"
+            )
+        if not self.keeps_label(server):
+            raise FederationError(
+                f"anchors would leave the label {server.label!r} out of the model: only "
+                f"{', '.join(map(repr, server.label_holders))} hold it, without columns of their "
+                "own; pass share_label=True, which sends it to the others over the ids, or "
+                "agreement='independent'"
             )
         spaces = _shared_spaces(server)
         within = server.label_is_shared

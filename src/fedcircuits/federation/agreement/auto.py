@@ -3,7 +3,8 @@
 With a label the candidates are `product` and `latent`; without one `latent` is taken. The
 trial is small: a few thousand aligned rows, models that stay at the clients, the log-loss computed
 by the label's owner. The winner is then trained on all rows. Where nothing can be compared (rows
-split, hardly a row aligned) the setting decides.
+split, hardly a row aligned) the setting decides. A rule that the policy of a client refuses is
+passed over; where all candidates are, rules that ask less are taken (`fallbacks`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from fedcircuits.federation.agreement.product import ProductOfClasses, calibrate
 from fedcircuits.federation.server.fitted_parts import TakeModels
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.federation.wire.transport import RefusedError
 
 # Below this share of aligned rows latent classes say nothing.
 LEAST_ALIGNED = 0.03
@@ -38,7 +40,10 @@ MARGIN = 0.005
 
 
 def choose(
-    server: Server, take: TakeModels, options: Mapping[str, Any] | None = None
+    server: Server,
+    take: TakeModels,
+    options: Mapping[str, Any] | None = None,
+    refused: dict[Rule, str] | None = None,
 ) -> tuple[Rule, dict[str, float]]:
     """The rule for a run, and the validation score of every candidate (empty where none was run).
 
@@ -46,10 +51,16 @@ def choose(
         server: schemas agreed, rows aligned.
         take: as for `Rule.train`; models of the trial stay at the clients.
         options: for the candidates that know them; one that nobody knows is an error.
+        refused: rules that policies do not allow, with the reason; those found here are added.
     """
-    rules = _with_options(candidates(server, dict(options or {})), dict(options or {}))
+    given, refused = dict(options or {}), {} if refused is None else refused
+    every = candidates(server, given)
+    _check_options(every, given)
+    rules = [rule for rule in _with_options(every, given) if rule not in refused]
     common = common_rows(server)
     n_validation = min(VALIDATION_ROWS, common.size // 5)
+    if not rules:
+        return _fallback(server, given, refused), {}
     if len(rules) == 1 or n_validation < LEAST_VALIDATION_ROWS:
         return rules[0], {}
     order = named_rng(server.seed, "auto").permutation(common)
@@ -58,7 +69,13 @@ def choose(
     scores: dict[str, float] = {}
     with only_rows(server, train, train.size / common.size):
         for rule in rules:
-            scores[rule.name] = _score(server, rule, replace(take, keep=True), judged)
+            try:
+                scores[rule.name] = _score(server, rule, replace(take, keep=True), judged)
+            except RefusedError as error:
+                refused[rule] = str(error)
+    rules = [rule for rule in rules if rule not in refused]
+    if not rules:
+        return _fallback(server, given, refused), {}
     best = min(rules, key=lambda rule: scores[rule.name])
     if scores[best.name] > scores[rules[0].name] - MARGIN:
         best = rules[0]
@@ -70,7 +87,8 @@ def candidates(server: Server, options: Mapping[str, Any]) -> list[Rule]:
     horizontal, private = server.setting == "horizontal", bool(options.get("label_private"))
     if horizontal or len(server.clients) == 1:
         return [ProductOfClasses() if server.label_is_shared else Independent(glueing="naive")]
-    anchors: list[Rule] = [Anchors()] if Anchors.applies(server) else []
+    has_anchors = Anchors.applies(server) and Anchors.keeps_label(server)
+    anchors: list[Rule] = [Anchors()] if has_anchors else []
     if aligned_share(server) < LEAST_ALIGNED:
         if server.label_is_shared:
             return [ProductOfClasses()]
@@ -83,19 +101,42 @@ def candidates(server: Server, options: Mapping[str, Any]) -> list[Rule]:
     return [ProductOfClasses(), *latent]
 
 
-def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:
-    """Every candidate with the options it knows."""
-    known: set[str] = {"label_private"}
-    answer = []
-    for rule in rules:
-        names = {entry.name for entry in fields(rule)}  # type: ignore[arg-type]
-        known |= names
-        mine = {name: value for name, value in options.items() if name in names}
-        answer.append(replace(rule, **mine))  # type: ignore[type-var]
+def fallbacks(server: Server) -> list[Rule]:
+    """Rules for a run whose candidates are all refused: they ask nothing about a row's label.
+
+    Each is followed by one of fewer clusters, for policies that refuse small groups.
+    """
+    few = Latent(label_private=True, n_clusters=4)
+    latent: list[Rule] = [Latent(label_private=True), few] if common_rows(server).size else []
+    return [*latent, Independent(glueing="naive"), Independent(glueing="naive", n_clusters=1)]
+
+
+def _fallback(server: Server, options: Mapping[str, Any], refused: Mapping[Rule, str]) -> Rule:
+    """The first fallback that is not refused, or one error with all refusals."""
+    for rule in _with_options(fallbacks(server), options):
+        if rule not in refused:
+            return rule
+    listed = "".join(f"\n  - {rule.name}: {why}" for rule, why in refused.items())
+    raise FederationError(f"the policies of the clients allow no rule that auto knows:{listed}")
+
+
+def _names(rule: Rule) -> set[str]:
+    return {entry.name for entry in fields(rule)}  # type: ignore[arg-type]
+
+
+def _check_options(rules: list[Rule], options: Mapping[str, Any]) -> None:
+    known = {"label_private"}.union(*map(_names, rules))
     unknown = sorted(set(options) - known)
     if unknown:
         raise FederationError(unknown_name("option", unknown[0], sorted(known)))
-    return answer
+
+
+def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:
+    """Every rule with the options it knows."""
+    return [
+        replace(rule, **{k: v for k, v in options.items() if k in _names(rule)})  # type: ignore[type-var]
+        for rule in rules
+    ]
 
 
 def _score(server: Server, rule: Rule, take: TakeModels, rows: Any) -> float:

@@ -39,7 +39,11 @@ def options_of(name: str) -> list[str]:
 
 
 def make_rule(
-    name: str, server: Server, take: TakeModels, options: Mapping[str, Any]
+    name: str,
+    server: Server,
+    take: TakeModels,
+    options: Mapping[str, Any],
+    refused: dict[Rule, str] | None = None,
 ) -> tuple[Rule, dict[str, float]]:
     """The rule, and what its rivals scored on validation rows (empty unless `auto` ran a trial).
 
@@ -49,10 +53,12 @@ def make_rule(
         server: schemas agreed, rows aligned.
         take: as for `Rule.train`.
         options: of the rule.
+        refused: rules that policies of clients do not allow, with the reason; "auto" passes over
+            them and adds those it finds.
     """
     options_of(name)
     if name == "auto":
-        return choose(server, take, options)
+        return choose(server, take, options, refused)
     if name == "latent" and Anchors.applies(server) and not common_rows(server).size:
         name = "anchors"
     try:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from fedcircuits.federation.policy.policy import PolicyError
 from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.transport import REFUSED
 
 SERVER = "server"
 _log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class AuditLog:
 
     def refuse(self, verb: str, n_bytes: int, sender: str, why: str) -> bytes:
         """Note a refusal; the `Failed` message that says so."""
-        text = f"PolicyError: client {self.client!r} refuses {verb[:40]!r}: {why}"
+        text = f"{REFUSED}client {self.client!r} refuses {verb[:40]!r}: {why}"
         try:
             self.write(verb[:40], n_bytes, sender, why)
         except PolicyError as error:

@@ -22,6 +22,7 @@ from fedcircuits.federation.plan.weights import label_skew, log_shares
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import NONE, Job, ModelKey, ModelName
+from fedcircuits.federation.wire.transport import RefusedError
 from fedcircuits.schema import Schema, Table
 
 Reports = dict[str, dict[str, tuple[FitReport, ...]]]
@@ -136,8 +137,8 @@ def drop_or_raise(server: Server, client: str, error: ClientError) -> None:
     """Go on without a client only if others hold all it holds."""
     others = {name for c in server.clients if c != client for name in server.held[c]}
     alone = [name for name in server.held[client] if name not in others]
-    if len(server.clients) == 1:
-        raise error
+    if len(server.clients) == 1 or (alone and isinstance(error, RefusedError)):
+        raise error  # of a refusal, so that `auto` can choose another rule
     if alone:
         why = str(error).removeprefix(f"client {client!r}: ")
         names = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")

@@ -25,7 +25,7 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_codes
 from fedcircuits.federation.wire.seeds import named_rng
-from fedcircuits.federation.wire.transport import ClientAwayError, Transport
+from fedcircuits.federation.wire.transport import REFUSED, ClientAwayError, RefusedError, Transport
 from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema, Sketch
 from fedcircuits.schema.schema import variable_grid
@@ -52,6 +52,7 @@ class Server:
         named_rows: (client, name) of rows that a client has a name for.
         ledger: bytes so far.
         dropped: why a client is no longer in the run.
+        lost: variables that left the run with a client; None where they were not known yet.
         min_rows: smallest group that clients are asked about.
         salt: of digests of ids in this run.
 
@@ -70,6 +71,7 @@ class Server:
         self.ledger = Ledger()
         self.clients = sorted(transport.members())
         self.dropped: dict[str, str] = {}
+        self.lost: dict[str, list[str] | None] = {}
         self.n_rows: dict[str, int] = {}
         self.held: dict[str, tuple[str, ...]] = {}
         self.label_counts: dict[str, list[float]] = {}
@@ -140,6 +142,7 @@ class Server:
             raise FederationError(
                 f"no client holds the label {self.label!r}; columns are {', '.join(merged.names)} "
                 f"(clients {', '.join(map(repr, schemas))})"
+                + "".join(f"; client {c!r} was left out: {w}" for c, w in self.dropped.items())
             )
         self.held = {c: s.names for c, s in schemas.items()}
         if agreed is None:
@@ -177,6 +180,7 @@ class Server:
     def drop(self, client: str, why: str) -> None:
         """Go on without a client, and say so."""
         self.dropped[client] = why
+        self.lost[client] = [] if self.held else None
         self.clients = [c for c in self.clients if c != client]
         if not self.clients:
             raise FederationError(f"no client is left; the last was {client!r}: {why}")
@@ -187,9 +191,16 @@ class Server:
         self.aligned.pop(client, None)
         self.label_counts.pop(client, None)
         held = {name for c in self.clients for name in self.held[c]}
+        self.lost[client] = [name for name in self.schema.names if name not in held]
         self.schema = self.schema.select([n for n in self.schema.names if n in held])
         if self.label is not None and self.label not in held:
-            self.label = None
+            if self.settings.allow_missing:
+                raise FederationError(
+                    f"client {client!r} is lost and it alone holds the label {self.label!r}: bring "
+                    "it back, or pass label=None for a model of the other variables. "
+                    f"It was lost because: {why}"
+                )
+            self.label = None  # the run ends with an error, whose `rest` is the others' model
 
     def _with_missing_states(
         self, schema: Schema, described: Mapping[str, m.Description]
@@ -333,7 +344,8 @@ def _away(client: str, error: Exception) -> ClientAwayError:
 def _failure(client: str, answer: bytes, error: StorageError) -> ClientError:
     """What a client said went wrong, or that its reply is not one."""
     try:
-        return ClientError(client, m.Failed.from_bytes(answer).error)
+        text = m.Failed.from_bytes(answer).error
+        return (RefusedError if text.startswith(REFUSED) else ClientError)(client, text)
     except StorageError:
         return ClientError(client, f"a reply that cannot be read: {error}")
 

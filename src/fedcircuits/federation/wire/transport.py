@@ -29,3 +29,10 @@ class Transport(Protocol):
 
 class ClientAwayError(ClientError):
     """A client gave no answer at all: it is gone, or too slow."""
+
+
+REFUSED = "PolicyError: "  # how the text of a refusal begins
+
+
+class RefusedError(ClientError):
+    """A client's policy does not allow a request."""
