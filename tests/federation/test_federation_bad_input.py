@@ -159,9 +159,7 @@ def test_a_client_that_alone_holds_columns_is_an_error_and_the_rest_is_kept() ->
     rest: Any = e.value.rest
     assert rest.clients == ("a", "c")
     assert np.isfinite(rest.log_prob(ROWS)).all()
-    said = (
-        r"without the client 'b': .*out of paper.*left the model with it: 'visits'"
-    )
+    said = r"without the client 'b': .*out of paper.*left the model with it: 'visits'"
     with pytest.warns(FedcircuitsWarning, match=said):
         allowed = federate(split("vertical"), **options, allow_missing=True)
     assert "visits" not in allowed.schema
