@@ -201,6 +201,12 @@ def test_columns_that_the_model_does_not_know_are_pointed_out() -> None:
         model.expectation("X")
 
 
+def test_events_are_evidence_and_not_data() -> None:
+    frame = pd.DataFrame({"x": [1.0, fc.above(2), 3.0], "y": ["a", "b", "a"]})
+    with pytest.raises(SchemaError, match="'x' holds an event"):
+        fc.learn(frame, learner="factorised")
+
+
 def test_several_draws_on_request() -> None:
     frame = numbered(200).drop(columns=["row", "key"])
     model = fc.learn(frame.assign(n=np.arange(200) % 9), learner="factorised")

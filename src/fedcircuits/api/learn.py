@@ -15,6 +15,7 @@ from fedcircuits import learners
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import FedcircuitsWarning, LearningError, SchemaError, unknown_name
 from fedcircuits.schema import Data, Kind, Schema, images, read
+from fedcircuits.schema.events import Event
 from fedcircuits.schema.identifiers import identifiers
 from fedcircuits.schema.infer import Domain
 
@@ -64,6 +65,7 @@ def learn(
     if images.is_images(data):
         return _learn_images(data, label, learner, progress, options, rng)
     frame = _dropped(read(data, names), drop)
+    _check_no_events(frame)
     if label is not None and label not in frame.columns:
         raise LearningError(
             f"no column {label!r} to be the label; the table has "
@@ -87,6 +89,16 @@ def _dropped(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:
     if absent:
         raise SchemaError(unknown_name("column", absent[0], map(str, frame.columns), "the table"))
     return frame.drop(columns=names)
+
+
+def _check_no_events(frame: pd.DataFrame) -> None:
+    """Refuse events among the values to learn from: they are evidence for queries."""
+    for name in frame.columns:
+        if frame[name].dtype == object and any(isinstance(cell, Event) for cell in frame[name]):
+            raise SchemaError(
+                f"column {name!r} holds an event (between, one_of, ...): events are evidence for "
+                "queries; a model is learned from values"
+            )
 
 
 def _without_identifiers(frame: pd.DataFrame, declared: Collection[str]) -> pd.DataFrame:
