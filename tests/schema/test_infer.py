@@ -37,10 +37,10 @@ def infer(values: Any, **options: Any) -> Variable:
         ([3.0, 9.0] * 5, "count"),
         ([-2, 0, 5] * 4, "count"),
         (list(range(12)) * 2, "count"),
-        (list(range(13)) * 2, "continuous"),
-        (list(range(13)) * 5, "count"),
-        (list(range(256)) * 5, "count"),
-        (list(range(257)) * 5, "continuous"),
+        (list(range(13)), "count"),  # whole numbers are whole, however many there are
+        (np.arange(3.0, 900.0), "count"),
+        ([2.0**60, 2.0**61, 2.0**62], "continuous"),  # floats of that size are always whole
+        ([*range(400), 0.5], "continuous"),
         ([0.5, 1.5] * 5, "continuous"),
         (np.linspace(0, 1, 50), "continuous"),
     ],

@@ -23,7 +23,7 @@ for the part of every state in a half-open interval [low, high). A closed upper 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -217,6 +217,19 @@ class Grid:
         return pieces_of(
             self.edges[:-1][filled], high[filled], self._tilts[filled], self.atoms, self.integer
         )
+
+    def bin_middles(self) -> FloatArray:
+        """(m - 1,) mean place in [0, 1] of even bins, .5 but for atoms among the integers."""
+        answer = np.full(self._tilts.size, 0.5)
+        answer[self._numbering[1][1:-1] >= 0] = replace(self, tilts=None)._pieces.mean_places()
+        return answer
+
+    def tilts_for(self, places: FloatArray) -> FloatArray:
+        """(m - 1,) tilts that give the bins mean places (m - 1,) in [0, 1]."""
+        filled = self._numbering[1][1:-1] >= 0
+        answer = np.zeros(self._tilts.size)
+        answer[filled] = self._pieces.tilts_for(places[filled])
+        return answer
 
     @cached_property
     def _bin_states(self) -> IntArray:

@@ -1,9 +1,9 @@
 """Guessing a schema from data, with every guess open to correction.
 
 The rule: strings and pandas categoricals are categorical; truth values, and numbers that are only
-0 and 1, are binary; numbers with few distinct values (at most 12, each twice on average, or at
-most 256, each five times on average) are discrete: a count if they are whole, otherwise a
-continuous variable whose every value is an atom; all other numbers are continuous.
+0 and 1, are binary; other numbers that are whole throughout are counts, whatever their type; all
+other numbers are continuous. Of numbers with few distinct values (at most 12, each twice on
+average, or at most 256, each five times on average) every value is an atom of the grid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
-from fedcircuits.schema.sketch import MANY_VALUES, looks_discrete
+from fedcircuits.schema.sketch import MANY_VALUES
 from fedcircuits.schema.times import time_of, to_numbers
 from fedcircuits.schema.variable import (
     KINDS,
@@ -30,6 +30,7 @@ from fedcircuits.schema.variable import (
 )
 
 Domain = tuple[float, float] | Sequence[Category]
+EXACT_WHOLE = 2.0**53
 
 
 def infer_variables(
@@ -171,9 +172,9 @@ def _guess(cells: pd.Series[Any], numbers: np.ndarray[Any, Any] | None) -> Kind:
     distinct = np.unique(numbers)
     if np.isin(distinct, (0.0, 1.0)).all():
         return "binary"
-    if looks_discrete(distinct.size, numbers.size) and (distinct == np.round(distinct)).all():
-        return "count"
-    return "continuous"
+    # Beyond EXACT_WHOLE every float is a whole number, so being one says nothing.
+    whole = (distinct == np.round(distinct)) & (np.abs(distinct) <= EXACT_WHOLE)
+    return "count" if whole.all() else "continuous"
 
 
 def _categories(

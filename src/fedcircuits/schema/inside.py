@@ -83,6 +83,29 @@ class Pieces:
         """(..., P) values added up within each bin: (..., n_bins)."""
         return np.asarray(np.add.reduceat(values, self._starts, axis=-1))
 
+    def mean_places(self) -> FloatArray:
+        """(n_bins,) mean place of each bin; an integer stands at the middle of its cell."""
+        start, length = self.places(self.first), self.places(self.last) - self.places(self.first)
+        log_mass = shapes.log_integral(start, length, self.tilt)
+        share = np.exp(log_mass - self.log_total[self.of_bin])
+        mean = self._add(share * (start + length * shapes.power_means(self.tilt * length, 1)[1]))
+        if self._cell is None:
+            return mean
+        at = self._starts
+        cell = self.high[at] - self.low[at]
+        return mean + (0.5 - shapes.power_means(self._cell[at], 1)[1]) / cell
+
+    def tilts_for(self, places: FloatArray) -> FloatArray:
+        """(n_bins,) tilts that give the bins these mean places, as far as MAX_TILT allows."""
+        low = np.full(self.n_bins, -shapes.MAX_TILT)
+        high = -low
+        for _ in range(48):  # bisection: the mean grows with the tilt
+            middle = 0.5 * (low + high)
+            less = replace(self, tilt=middle[self.of_bin]).mean_places() < places
+            low, high = np.where(less, middle, low), np.where(less, high, middle)
+        even = replace(self, tilt=np.zeros(self.of_bin.size)).mean_places()
+        return np.where(np.abs(places - even) < 1e-12, 0.0, 0.5 * (low + high))
+
     def cut(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The parts of the pieces in [low, high): their ends and their masses given the bin.
 

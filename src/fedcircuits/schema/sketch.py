@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
-from fedcircuits.errors import SchemaError
 from fedcircuits.schema.grid import Grid
+from fedcircuits.schema.make_grid import Column, Points, make_grid, unseen_grid
 
 FEW_VALUES = 12  # this many distinct values, each twice on average, are discrete at once ...
 MANY_VALUES = 256  # ... and up to this many if they repeat
@@ -25,8 +25,6 @@ REPEATS = 5  # this often on average
 # in a short table the share alone would make an atom of every single value.
 HEAVY_SHARE = 0.0025
 OTHERS_SHARE = 0.05  # share of the rows that may be told as means in a discrete column
-MAX_BINS = 48
-ROWS_PER_BIN = 20
 MAX_POINTS = 4096
 
 
@@ -52,6 +50,8 @@ class Sketch:
         heavy_rows: (k,) rows behind each.
         points: (m,) sorted values (or group means) of the other rows.
         point_rows: (m,) rows behind each point.
+        point_spreads: (m,) standard deviation of the rows behind each point.
+        ends: (2,) lowest and highest value where single rows may be told, otherwise (0,).
         exact: whether every value is told as it is, with no mean of several and none left out.
     """
 
@@ -59,6 +59,8 @@ class Sketch:
     heavy_rows: FloatArray
     points: FloatArray
     point_rows: FloatArray
+    point_spreads: FloatArray
+    ends: FloatArray
     exact: bool = True
 
     @property
@@ -74,11 +76,13 @@ class Sketch:
         values, inverse, holders = np.unique(x, return_inverse=True, return_counts=True)
         rows = np.bincount(inverse, weights, minlength=values.size).astype(float)
         listed = _is_atom(rows) & (holders >= min_rows)
-        points, point_rows = _group(
+        points, point_rows, spreads = _group(
             values[~listed], rows[~listed], holders[~listed], min_rows, rows.sum() / MAX_POINTS
         )
         exact = int(listed.sum()) + points.size == values.size
-        return Sketch(values[listed], rows[listed], points, point_rows, exact)
+        # Only where single rows may be told is the range told.
+        ends = values[[0, -1]] if min_rows <= 1 and values.size else values[:0]
+        return Sketch(values[listed], rows[listed], points, point_rows, spreads, ends, exact)
 
     @staticmethod
     def merge(sketches: list[Sketch]) -> Sketch:
@@ -90,8 +94,16 @@ class Sketch:
         points = np.concatenate([s.points for s in sketches])
         point_rows = np.concatenate([s.point_rows for s in sketches])
         order = np.argsort(points, kind="stable")
+        spreads = np.concatenate([s.point_spreads for s in sketches])
+        ends = np.zeros(0)
+        if all(s.ends.size or s.n_rows == 0 for s in sketches) and any(
+            s.ends.size for s in sketches
+        ):
+            every = np.concatenate([s.ends for s in sketches])
+            ends = np.array([every.min(), every.max()])
         exact = all(s.exact for s in sketches)
-        return Sketch(heavy, heavy_rows, points[order], point_rows[order], exact)
+        rest = points[order], point_rows[order], spreads[order]
+        return Sketch(heavy, heavy_rows, *rest, ends, exact)
 
     def to_grid(
         self,
@@ -110,38 +122,36 @@ class Sketch:
             missing: whether the grid has a state for missing values.
         """
         if self.n_rows == 0:
-            return _unseen_grid(integer, domain, missing)
-        lowest = min([*self.heavy[:1], *self.points[:1]])
-        highest = max([*self.heavy[-1:], *self.points[-1:]])
-        atoms, points, point_rows = self._split()
-        edges = np.array([lowest, highest])
-        if points.size:
-            count = n_bins or int(np.clip(point_rows.sum() // ROWS_PER_BIN, 4, MAX_BINS))
-            edges = np.concatenate([edges, _quantiles(points, point_rows, count)])
-        if integer:
-            edges = np.round(edges)
-        tails = self._tail_scales(lowest, highest)
-        if domain is not None:
-            low, high = _ends(domain, integer)
-            edges = np.concatenate([edges, [v for v in (low, high) if np.isfinite(v)]])
-            tails = (
-                0.0 if np.isfinite(low) else tails[0],
-                0.0 if np.isfinite(high) else tails[1],
-            )
-        edges = _apart(np.unique(edges))
-        if edges.size == 1 and (integer or tails == (0.0, 0.0)):
-            atoms = edges  # one value, and tails that own none of it: it is all there is
-        return Grid(atoms, edges, tails=tails, integer=integer, missing=missing)
+            return unseen_grid(integer, domain, missing)
+        atoms, atom_rows, points = self._split()
+        ends, known = self._range()
+        column = Column(
+            atoms, atom_rows, points, ends, known, self._tail_scales(*ends), self.n_rows
+        )
+        return make_grid(column, integer=integer, domain=domain, n_bins=n_bins, missing=missing)
 
-    def _split(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Atoms, and points with their rows, by what all rows of the sketch say together.
+    def _range(self) -> tuple[tuple[float, float], tuple[bool, bool]]:
+        """Lowest and highest value as far as known, and whether no row lies beyond them."""
+        low = min([*self.heavy[:1], *self.points[:1], *self.ends[:1]])
+        high = max([*self.heavy[-1:], *self.points[-1:], *self.ends[1:]])
+        if self.exact or self.ends.size:
+            return (float(low), float(high)), (True, True)
+        # The outermost point may be a mean: only a value named lies where it is.
+        known = (bool(np.isin(low, self.heavy)), bool(np.isin(high, self.heavy)))
+        return (float(low), float(high)), known
+
+    def _split(self) -> tuple[FloatArray, FloatArray, Points]:
+        """Atoms, their rows, and the other points, by what all rows of the sketch say together.
 
         What is heavy at one client may be light in the union, and the other way round.
         """
-        values, inverse = np.unique(np.concatenate([self.heavy, self.points]), return_inverse=True)
-        rows = np.bincount(
-            inverse, np.concatenate([self.heavy_rows, self.point_rows]), values.size
-        ).astype(float)
+        every = np.concatenate([self.heavy, self.points])
+        values, inverse = np.unique(every, return_inverse=True)
+        every_rows = np.concatenate([self.heavy_rows, self.point_rows])
+        rows = np.bincount(inverse, every_rows, values.size).astype(float)
+        # Equal points of several clients: the standard deviation of all, near enough.
+        weighted = np.concatenate([np.zeros(self.heavy.size), self.point_rows * self.point_spreads])
+        spreads = np.bincount(inverse, weighted, values.size) / np.maximum(rows, 1e-300)
         if self.exact:
             atom = _is_atom(rows)
         else:  # a point may be a mean: it says nothing of repeats
@@ -151,7 +161,7 @@ class Sketch:
             discrete = few_others and looks_discrete(self.heavy.size, self.n_rows)
             if self.points.size and not discrete:
                 atom &= rows >= max(REPEATS, HEAVY_SHARE * self.n_rows)
-        return values[atom], values[~atom], rows[~atom]
+        return values[atom], rows[atom], Points(values[~atom], rows[~atom], spreads[~atom])
 
     def _tail_scales(self, lowest: float, highest: float) -> tuple[float, float]:
         """How far beyond the data the tails reach: from the outermost tenth of the rows."""
@@ -167,15 +177,18 @@ class Sketch:
 
 def _group(
     values: FloatArray, rows: FloatArray, holders: IntArray, min_rows: int, least_weight: float
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Neighbouring values joined into means, each of `min_rows` rows and of `least_weight` or more.
 
     What is left at the upper end joins the last group; too few rows for one group give none.
+
+    Returns:
+        The means, their rows and the standard deviations within the groups.
     """
     if holders.sum() < min_rows:
-        return values[:0], rows[:0]
+        return values[:0], rows[:0], rows[:0]
     if values.size <= MAX_POINTS and (holders >= min_rows).all():
-        return values, rows
+        return values, rows, np.zeros(values.size)
     row_sum, weight_sum = np.cumsum(holders), np.cumsum(rows)
     starts = [0]
     while True:  # at most MAX_POINTS rounds: a group has a share of the weight
@@ -189,51 +202,6 @@ def _group(
     sums = np.add.reduceat(rows, starts)
     shares = rows / np.repeat(sums, np.diff([*starts, values.size]))
     means = np.add.reduceat(shares * values, starts)
-    if min_rows <= 1:  # single rows may be told, so the range is kept
-        means[0] = values[0]
-        means[-1] = values[-1] if means.size > 1 else means[-1]
-    return means, sums
-
-
-def _quantiles(points: FloatArray, rows: FloatArray, n_bins: int) -> FloatArray:
-    """Inner edges of bins with about equal rows, halfway between neighbouring points."""
-    distinct, inverse = np.unique(points, return_inverse=True)
-    if distinct.size < 2:
-        return distinct
-    share = np.cumsum(np.bincount(inverse, rows)) / rows.sum()
-    cut = np.searchsorted(share, np.arange(1, n_bins) / n_bins - 1e-12)
-    cut = np.unique(cut[cut < distinct.size - 1])
-    return 0.5 * (distinct[cut] + distinct[cut + 1])
-
-
-def _ends(domain: tuple[float, float], integer: bool) -> tuple[float, float]:
-    """Lowest and highest value of a domain; on the integers, those inside it."""
-    low, high = domain
-    return (float(np.ceil(low)), float(np.floor(high))) if integer else (low, high)
-
-
-def _unseen_grid(integer: bool, domain: tuple[float, float] | None, missing: bool) -> Grid:
-    """The grid of a column without one value: a single bin, if its domain is known."""
-    if domain is None or not np.isfinite(domain).all():
-        raise SchemaError(
-            "no grid can be made: not one value was observed, and no finite domain is declared"
-        )
-    edges = np.unique(_ends(domain, integer))
-    atoms = edges if edges.size == 1 else edges[:0]
-    return Grid(atoms, edges, tails=(0.0, 0.0), integer=integer, missing=missing)
-
-
-def _apart(edges: FloatArray) -> FloatArray:
-    """Edges without bins so narrow that their density is a rounding error.
-
-    Narrow against the other bins, not against the range: one value far out (a sentinel like
-    999999999999) must not swallow all the bins of the rest.
-    """
-    if edges.size <= 2:
-        return edges
-    least = np.maximum(1e-9 * np.median(np.diff(edges)), 8 * np.spacing(np.abs(edges)))  # (m,)
-    keep = [edges[0]]
-    for edge, gap in zip(edges[1:-1], least[1:-1], strict=True):
-        if edge - keep[-1] > gap and edges[-1] - edge > gap:
-            keep.append(edge)
-    return np.array([*keep, edges[-1]])
+    away = values - np.repeat(means, np.diff([*starts, values.size]))
+    size = np.abs(away).max(initial=0.0) or 1.0  # squares are taken of numbers up to 1
+    return means, sums, size * np.sqrt(np.add.reduceat(shares * (away / size) ** 2, starts))

@@ -14,7 +14,7 @@ from fedcircuits.schema import Kind, Schema, Sketch
 from fedcircuits.schema.identifiers import identifiers
 from fedcircuits.schema.images import pixel_columns
 
-SKETCH_PARTS = ("heavy", "heavy_rows", "points", "point_rows")
+SKETCH_PARTS = ("heavy", "heavy_rows", "points", "point_rows", "point_spreads", "ends")
 
 
 def describe(

@@ -28,6 +28,7 @@ from fedcircuits.learners.hclt.tree.chow_liu import chow_liu_tree, structure_row
 from fedcircuits.learners.hclt.tree.class_em import fit_class_trees
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.marginals import with_marginals
 from fedcircuits.learners.hclt.tree.sizes import Sizes, automatic_sizes
 from fedcircuits.learners.hclt.tree.tree_em import (
     EmOptions,
@@ -181,6 +182,7 @@ def _fit(
             if plan is not None:
                 notify(0.95, "trees on all rows")
                 forest = plan.grow(sample, cards, ordered, n_classes, rng)
+        model = with_marginals(model, column_marginals(sample.codes, cards, sample.weights))
     report["seconds"] = time.process_time() - clock
     report["n_parameters"] = tree.n_parameters + (0 if tilted is None else tilted.g.size)
     notify(1.0, "done")

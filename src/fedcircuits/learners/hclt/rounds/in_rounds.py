@@ -37,6 +37,7 @@ from fedcircuits.learners.hclt.tree.chow_liu import (
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree, expected_counts
 from fedcircuits.learners.hclt.tree.latent_tree import log_likelihood as tree_log_likelihood
+from fedcircuits.learners.hclt.tree.marginals import with_marginals
 from fedcircuits.learners.hclt.tree.sizes import automatic_sizes
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing, initial_tree, maximise
 from fedcircuits.learners.spanning_tree import maximum_spanning_tree
@@ -94,13 +95,15 @@ def fit_in_rounds(sample: Sample, task: Task, rng: np.random.Generator) -> Round
         "n_parameters": tree.n_parameters,
     }
     if sample.labels is None or task.n_classes < 2:
-        return FittedTree(class_tree_of(tree), tree, None, None, report)
+        model = with_marginals(class_tree_of(tree), counts.marginals)
+        return FittedTree(model, tree, None, None, report)
     classes = ClassCounts(total["class_cells"].reshape(task.n_classes, -1), total["class_rows"])
     tilted = yield from fit_tilt_in_rounds(
         tree, sample, classes, task.ordered, counts.marginals, task.options
     )
     report["n_parameters"] = tree.n_parameters + tilted.g.size
-    return FittedTree(renormalise(tilted), tree, tilted, None, report)
+    model = with_marginals(renormalise(tilted), counts.marginals)
+    return FittedTree(model, tree, tilted, None, report)
 
 
 # --- structure and start --------------------------------------------------------------------------
