@@ -57,8 +57,20 @@ def test_unlabelled_fit_beats_independent_columns() -> None:
     )
     assert fitted.model.n_classes == 1
     found = fitted.model.log_joint(fresh)[:, 0]
-    np.testing.assert_allclose(found, log_likelihood(fitted.tree, fresh))
+    # The model is the tree with the marginals of the rows put right.
+    np.testing.assert_allclose(found, log_likelihood(fitted.tree, fresh), atol=0.01)
     assert found.mean() > np.mean(independent) + 0.5
+
+
+def test_marginals_of_the_model_are_those_of_the_rows() -> None:
+    codes, labels = table(300, 2)
+    model = fit_hclt(codes, CARDS, ORDERED, labels, 2, rng=np.random.default_rng(1)).model
+    for j, card in enumerate(CARDS):
+        rows = np.full((card, len(CARDS)), -1)
+        rows[:, j] = np.arange(card)
+        found = np.exp(model.log_joint(rows)).sum(axis=1)
+        expected = (np.bincount(codes[:, j], minlength=card) + 1 / card) / 301
+        np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_the_same_seed_gives_the_same_model() -> None:

@@ -304,3 +304,15 @@ def test_sizes_can_be_overridden() -> None:
     assert report.sizes["states"] == 5
     assert report.sizes["smoothing"] == 0.5
     assert report.sizes["EM steps"] <= 3
+
+
+def test_reported_likelihoods_are_on_the_scale_of_mean_log_prob() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=800)
+    frame = pd.DataFrame({"x": 1e-3 * x, "y": 50 * x + rng.normal(size=800)})
+    model = fc.learn(frame, seed=0)
+    assert model.fit_report is not None
+    on_rows = model.mean_log_prob(frame)
+    assert model.fit_report.curve[-1] == pytest.approx(on_rows, abs=0.1)
+    validation = [v for k, v in model.fit_report.kept.items() if "validation log-lik" in k]
+    assert max(validation) == pytest.approx(on_rows, abs=0.5)

@@ -78,6 +78,19 @@ def prepare(
     return Coded(table, codes, cards, ordered, tuple(warnings))
 
 
+def mean_log_within(table: Table) -> float:
+    """Mean over the rows of the log-density of a row's values given their states.
+
+    Learners on states report likelihoods of states; this is what those of values have besides.
+    """
+    total = np.zeros(len(table))  # (n,)
+    for at, variable in enumerate(table.schema):
+        if variable.grid is not None:
+            seen = table.observed[:, at]
+            total[seen] += variable.grid.log_within(table.values[seen, at])
+    return float(np.average(total, weights=table.weights))
+
+
 def in_canonical_order(table: Table) -> Table:
     """Return small tables with rows sorted and repeated by their weights.
 

@@ -185,6 +185,12 @@ class Grid:
         """(k,) state of each atom."""
         return self._numbering[0]
 
+    @property
+    def interval_states(self) -> IntArray:
+        """States that are bins or tails, along the axis."""
+        of_interval = self._numbering[1]
+        return of_interval[of_interval >= 0]
+
     def _interval_of(self, x: FloatArray) -> IntArray:
         """Index of the interval that holds each number (atoms not considered)."""
         index = np.searchsorted(self.edges, x, side="right")

@@ -118,7 +118,7 @@ def _at_cuts(column: Column, cuts: IntArray, integer: bool) -> FloatArray:
     values = column.points.values
     share = np.where(np.isin(cuts, _asked(column)), 0.1, 0.5)
     between = values[cuts] * (1 - share) + values[cuts + 1] * share
-    return np.ceil(between) if integer else between
+    return np.asarray(np.ceil(between) if integer else between)
 
 
 def _asked(column: Column) -> IntArray:

@@ -198,7 +198,8 @@ def _overridden(sizes: Sizes, options: FitOptions) -> Sizes:
         "max_em_rows": options.max_em_rows,
     }
     overrides = {name: value for name, value in given.items() if value is not None}
-    return replace(sizes, halve=sizes.halve and options.n_states is None, **overrides)  # type: ignore[arg-type]
+    sizes = replace(sizes, halve=sizes.halve and options.n_states is None, **overrides)  # type: ignore[arg-type]
+    return replace(sizes, smoothing=replace(sizes.smoothing, bins=options.bins))
 
 
 def _fit_tree(

@@ -26,8 +26,14 @@ from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree, class_tree_of
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing
-from fedcircuits.learners.prepare import Coded, Missing, in_canonical_order, prepare
-from fedcircuits.schema import Table
+from fedcircuits.learners.prepare import (
+    Coded,
+    Missing,
+    in_canonical_order,
+    mean_log_within,
+    prepare,
+)
+from fedcircuits.schema import Schema, Table
 
 # Pseudo-rows of a class that the training rows do not have.
 ABSENT_ROWS = 0.1
@@ -124,12 +130,13 @@ class Hclt:
         coded = self._prepare(table, self.label)
         found, present, n_codes = self._fit_coded(coded, rng)
         schema, n_rows = coded.table.schema, float(len(coded.codes))
+        within = mean_log_within(coded.table)
         fit_report = FitReport(
             self.name,
             time.perf_counter() - start,
             sizes(found, max(coded.cards)),
-            tuple(found.report["train_log_likelihood"]),  # type: ignore[arg-type]
-            choices(found, [name for name in schema.names if name != self.label]),
+            tuple(value + within for value in found.report["train_log_likelihood"]),  # type: ignore[attr-defined]
+            choices(found, [name for name in schema.names if name != self.label], within),
             coded.warnings,
         )
         model = _with_absent_classes(found, present, n_codes, n_rows)
@@ -164,7 +171,7 @@ class Hclt:
             np.array([coded.ordered[c] for c in columns], dtype=bool),
             n_codes,
             self.name != "mixture",
-            self._options(),
+            replace(self._options(), bins=_bins(schema, columns)),
         )
         found = yield from fit_in_rounds(Sample(codes, weights, labels), task, rng)
         curve: tuple[float, ...] = tuple(found.report["train_log_likelihood"])  # type: ignore[arg-type]
@@ -225,7 +232,7 @@ class Hclt:
             if present.size == 1:
                 labels = None  # one class: nothing to distinguish
         fit = fit_mixture if self.name == "mixture" else fit_hclt
-        options = self._options()
+        options = replace(self._options(), bins=_bins(schema, columns))
         if self.agreed_schema:
             # A client of a federation: see the attributes.
             options = replace(
@@ -279,6 +286,13 @@ class Mixture(Hclt):
     def name(self) -> str:
         """Name of the learner in reports."""
         return "mixture"
+
+
+def _bins(schema: Schema, columns: list[int]) -> tuple[IntArray, ...]:
+    """States of each column that are neighbouring bins of a grid, along the axis."""
+    grids = [schema.variables[at].grid for at in columns]
+    none = np.zeros(0, dtype=np.int64)
+    return tuple(none if grid is None else grid.interval_states for grid in grids)
 
 
 def _with_absent_classes(

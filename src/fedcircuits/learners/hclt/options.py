@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fedcircuits.arrays import IntArray
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 
 Aim = Literal["label", "density"]
@@ -18,6 +19,7 @@ class FitOptions:
         n_states: H of a tree or K of a mixture.
         n_iterations: Most full-batch EM steps.
         smoothing: Pseudo-counts of EM.
+        bins: D arrays of states that are neighbouring bins (see `Smoothing`); empty for none.
         max_em_rows: Rows EM looks at before the last steps.
         validation_share: Share of the rows held out for the stop of EM, and two and a half times
             as many for choices about the label (from 500 on); all return for the last steps.
@@ -35,6 +37,7 @@ class FitOptions:
     n_states: int | None = None
     n_iterations: int | None = None
     smoothing: Smoothing | None = None
+    bins: tuple[IntArray, ...] = ()
     max_em_rows: int | None = None
     validation_share: float = 0.1
     class_transitions: bool | None = None

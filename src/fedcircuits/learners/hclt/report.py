@@ -25,18 +25,20 @@ def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:
     return answer
 
 
-def choices(found: FittedTree, names: list[str]) -> dict[str, Any]:
+def choices(found: FittedTree, names: list[str], within: float) -> dict[str, Any]:
     """Return what was tried on validation rows, whether it was kept, and what it gained.
 
     Args:
         found: the fit.
         names: of the columns, the label apart.
+        within: mean log-density of a row given its states, which turns the likelihood of states
+            into that of values, on the scale of `mean_log_prob`.
     """
     report: dict[str, Any] = found.report
     answer: dict[str, Any] = {}
     tried = report.get("validation_by_n_states") or {}
     for n_states, log_likelihood in tried.items():
-        answer[f"validation log-likelihood with {n_states} states"] = float(log_likelihood)
+        answer[f"validation log-likelihood with {n_states} states"] = float(log_likelihood) + within
     transitions = report.get("class_transitions")
     if transitions is not None:
         kept, sweeps = transitions["kept_sweeps"], transitions["sweeps"]

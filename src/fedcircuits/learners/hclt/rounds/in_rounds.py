@@ -16,7 +16,7 @@ which rows are held out for validation follows from their own values.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,7 @@ def fit_in_rounds(sample: Sample, task: Task, rng: np.random.Generator) -> Round
         held = np.zeros(len(held), dtype=bool)
     tree = _start(counts, task, rng)
     smoothing = task.options.smoothing or automatic_sizes(counts.n_rows, task.cards).smoothing
+    smoothing = replace(smoothing, bins=task.options.bins)
     tree, curve, n_steps = yield from _em(tree, sample, held, counts.marginals, smoothing, task)
     report: dict[str, object] = {
         "learner": "hclt" if task.is_tree else "mixture",

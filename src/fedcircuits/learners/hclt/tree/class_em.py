@@ -17,6 +17,7 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.learners.hclt.sample import Sample
+from fedcircuits.learners.hclt.tree.along_axis import smoothed
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.hclt.tree.latent_tree import (
     Counts,
@@ -126,6 +127,7 @@ def _maximised(
     emissions = []
     for column, marginal in enumerate(marginals):
         table = np.sum([c.emissions[column] for c in counts], axis=0)
+        table = smoothed(table, smoothing.bins[column]) if smoothing.bins else table
         table = _normalised(table + smoothing.emission * marginal)
         emissions.append(np.tile(table, (len(counts), 1, 1)))
     weights = np.array([c.weight for c in counts])

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
+from fedcircuits.learners.hclt.tree.along_axis import smoothed
 from fedcircuits.learners.hclt.tree.latent_tree import (
     Counts,
     LatentTree,
@@ -32,11 +33,14 @@ class Smoothing:
         emission: Pseudo-rows per latent state and column, spread like the column's marginal.
         transition: Pseudo-rows per parent state, spread evenly over the child's states.
         root: Pseudo-rows of the root distribution, spread evenly.
+        bins: D arrays of states that are neighbouring bins, whose expected counts are spread over
+            each other (`along_axis.py`); empty to spread none.
     """
 
     emission: float = 1.0
     transition: float = 1.0
     root: float = 1.0
+    bins: tuple[IntArray, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,8 +113,9 @@ def maximise(
     root = counts.root + smoothing.root / H
     transitions = counts.pairs + smoothing.transition / H
     emissions = []
-    for table, prior in zip(counts.emissions, priors, strict=True):
-        emissions.append(_normalised(table + smoothing.emission * prior))
+    for j, (table, prior) in enumerate(zip(counts.emissions, priors, strict=True)):
+        spread = smoothed(table, smoothing.bins[j]) if smoothing.bins else table
+        emissions.append(_normalised(spread + smoothing.emission * prior))
     return LatentTree(
         parent=tree.parent,
         order=tree.order,
