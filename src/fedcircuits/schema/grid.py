@@ -10,27 +10,23 @@ where `within` is 1 at an atom, a truncated exponential in a bin (uniform where 
 Lomax (Pareto II) density in an open tail. The base measure is counting measure on the atoms plus
 length elsewhere; on an integer grid it is counting measure on the integers throughout.
 
-The shape within a state belongs to the grid: it is the same under all latent states, so that it
-cancels out of every conditional probability that does not depend on a part of a state.
-
 Open tails are heavy on purpose: a value far outside the training range has a small positive
 density, not a cliff. Moments from the order of a tail's shape on are infinite.
 
-`mass_between`, `moments_between`, `variances_between`, `sample_between` and `modes_between` answer
-for the part of every state in a half-open interval [low, high). A closed upper end is written
-`np.nextafter(high, np.inf)`, an open lower end `np.nextafter(low, np.inf)`.
+The methods `..._between` answer for the part of every state in a half-open interval [low, high). A
+closed upper end is written `np.nextafter(high, np.inf)`, an open lower one likewise.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema.inside import Pieces, pieces_of
 from fedcircuits.schema.shapes import MAX_TILT, places_in
@@ -214,9 +210,9 @@ class Grid:
     # --- the density within a state -------------------------------------------------------------
 
     @cached_property
-    def _pieces(self) -> Pieces:
+    def pieces(self) -> Pieces:
         """The filled bins, as pieces."""
-        filled = self._numbering[1][1:-1] >= 0  # (m - 1,)
+        filled = self.filled_bins
         high = self.edges[1:].copy()
         if self.integer and high.size:
             high[-1] += 1  # the last bin owns its upper edge
@@ -224,35 +220,23 @@ class Grid:
             self.edges[:-1][filled], high[filled], self._tilts[filled], self.atoms, self.integer
         )
 
-    def bin_middles(self) -> FloatArray:
-        """(m - 1,) mean place in [0, 1] of even bins, .5 but for atoms among the integers."""
-        answer = np.full(self._tilts.size, 0.5)
-        answer[self._numbering[1][1:-1] >= 0] = replace(self, tilts=None)._pieces.mean_places()
-        return answer
-
-    def tilts_for(self, places: FloatArray) -> FloatArray:
-        """(m - 1,) tilts that give the bins mean places (m - 1,) in [0, 1]."""
-        filled = self._numbering[1][1:-1] >= 0
-        answer = np.zeros(self._tilts.size)
-        answer[filled] = self._pieces.tilts_for(places[filled])
-        return answer
+    @property
+    def filled_bins(self) -> BoolArray:
+        """(m - 1,) whether a bin holds anything but atoms."""
+        return np.asarray(self._numbering[1][1:-1] >= 0)
 
     @cached_property
     def _bin_states(self) -> IntArray:
         """(b,) states of the filled bins."""
-        inner = self._numbering[1][1:-1]
-        return inner[inner >= 0]
+        return self._numbering[1][1:-1][self.filled_bins]
 
     @cached_property
     def _log_at_start(self) -> FloatArray:
-        """(n_states + 1,) log-density where a bin begins, 0 for others; last, for no state, -inf.
-
-        On the integers, the log-mass of the cell that begins there.
-        """
+        """(n_states + 1,) log-density at the start of a bin, 0 for others; last (no state) -inf."""
         answer = np.zeros(self.n_states + 1)
-        if self._pieces.n_bins:
+        if self.pieces.n_bins:
             volume = self._intervals[2][1:-1]
-            answer[self._bin_states] = self._pieces.log_at_start(volume[volume > 0])
+            answer[self._bin_states] = self.pieces.log_at_start(volume[volume > 0])
         answer[-1] = -inf
         return answer
 
@@ -261,8 +245,8 @@ class Grid:
         """(n_states + 1,) tilt, lower and upper end of the bin of every state; tilt 0 if none."""
         answer = np.zeros((3, self.n_states + 1))
         answer[2] = 1.0
-        if self._pieces.n_bins:
-            answer[:, self._bin_states] = self._pieces.ramps
+        if self.pieces.n_bins:
+            answer[:, self._bin_states] = self.pieces.ramps
         return answer[0], answer[1], answer[2]
 
     def locate(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -305,8 +289,8 @@ class Grid:
         answer = np.zeros((*low.shape, self.n_states))
         ends = low[..., None], high[..., None]
         answer[..., self._numbering[0]] = (ends[0] <= self.atoms) & (self.atoms < ends[1])
-        if self._pieces.n_bins:
-            answer[..., self._bin_states] = self._pieces.masses(low, high)
+        if self.pieces.n_bins:
+            answer[..., self._bin_states] = self.pieces.masses(low, high)
         for state, tail in self._tails:
             answer[..., state] = tail.masses(low, high)
         return answer
@@ -317,8 +301,8 @@ class Grid:
         answer = np.zeros((*low.shape, self.n_states))
         with np.errstate(over="ignore"):
             answer[..., self._numbering[0]] = self.atoms**order
-        if self._pieces.n_bins:
-            answer[..., self._bin_states] = self._pieces.moments(low, high, order)
+        if self.pieces.n_bins:
+            answer[..., self._bin_states] = self.pieces.moments(low, high, order)
         for state, tail in self._tails:
             for at in np.ndindex(low.shape):
                 answer[(*at, state)] = tail.moment(float(low[at]), float(high[at]), order)
@@ -328,8 +312,8 @@ class Grid:
         """(..., n_states) Var[x | state, low <= x < high], without cancellation."""
         low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
         answer = np.zeros((*low.shape, self.n_states))
-        if self._pieces.n_bins:
-            answer[..., self._bin_states] = self._pieces.variances(low, high)
+        if self.pieces.n_bins:
+            answer[..., self._bin_states] = self.pieces.variances(low, high)
         for state, tail in self._tails:
             for at in np.ndindex(low.shape):
                 answer[(*at, state)] = tail.variance(float(low[at]), float(high[at]))
@@ -338,10 +322,7 @@ class Grid:
     def sample_between(
         self, states: IntArray, low: Any, high: Any, rng: np.random.Generator
     ) -> FloatArray:
-        """(n,) one value from the part in [low, high) of each state (n,); low, high () or (n,).
-
-        A state without mass in its interval gives the value nearest to it.
-        """
+        """(n,) one value from the part in [low, high) of each state (n,); low, high () or (n,)."""
         u = rng.random(states.size)
         low, high = (np.broadcast_to(np.asarray(end, float), states.shape) for end in (low, high))
         at_atom = np.full(self.n_states, MISSING_CODE)
@@ -350,7 +331,7 @@ class Grid:
         rows = np.flatnonzero(np.isin(states, self._bin_states))
         if rows.size:
             bins = np.searchsorted(self._bin_states, states[rows])
-            answer[rows] = self._pieces.draw(bins, u[rows], low[rows], high[rows])
+            answer[rows] = self.pieces.draw(bins, u[rows], low[rows], high[rows])
         for state, tail in self._tails:
             rows = np.flatnonzero(states == state)
             answer[rows] = tail.draw(u[rows], low[rows], high[rows])
@@ -359,14 +340,12 @@ class Grid:
     def modes_between(self, low: float = -inf, high: float = inf) -> tuple[FloatArray, FloatArray]:
         """(n_states,) a value of highest density in the part of each state in [low, high).
 
-        Returns:
-            The values, and their log-density given the state: -inf where the part holds no value
-            that a float can be (two atoms may be neighbouring floats).
+        Returns the values and their log-densities, -inf where no float lies in the part.
         """
         value = np.full(self.n_states, MISSING_CODE)
         value[self._numbering[0]] = self.atoms
         for number, state in enumerate(self._bin_states):
-            value[state] = self._pieces.mode(number, low, high, self.atoms)
+            value[state] = self.pieces.mode(number, low, high, self.atoms)
         for state, tail in self._tails:
             value[state] = tail.mode(low, high)
         found, log_density = self.locate(value)

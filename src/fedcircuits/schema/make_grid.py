@@ -96,7 +96,7 @@ def make_grid(
         if domain is None and n_bins is None:
             edges, tails, tail_shapes = _with_open_tails(column, edges, integer)
     elif domain is None and not integer:
-        edges = _padded(edges)
+        edges, tails = _padded(edges, tails)
     if integer:
         edges = np.round(edges)
     if domain is not None:
@@ -265,15 +265,21 @@ def _tilted(grid: Grid, points: Points) -> Grid:
     place = shapes.places_in(values, edges[:-1][bins[inside]], ends[bins[inside]])
     total = np.bincount(bins[inside], points.rows[inside] * place, minlength=edges.size - 1)
     mean = np.divide(total, rows, out=np.full(rows.size, 0.5), where=rows > 0)
-    middle = grid.bin_middles()
+    filled = grid.filled_bins
+    middle = np.full(rows.size, 0.5)
+    middle[filled] = grid.pieces.mean_places()  # of even bins, not .5 where integers lack atoms
     clear = 12 * rows * (mean - middle) ** 2  # squared standard deviations of an even bin's mean
     kept = np.maximum(1 - 1 / np.maximum(clear, 1.0), 0.0)
     length = np.diff(edges)
     kept[length > LONG * np.median(length)] = 1.0
-    return replace(grid, tilts=grid.tilts_for(middle + kept * (mean - middle)))
+    tilts = np.zeros(rows.size)
+    tilts[filled] = grid.pieces.tilts_for((middle + kept * (mean - middle))[filled])
+    return replace(grid, tilts=tilts)
 
 
-def _padded(edges: FloatArray) -> FloatArray:
+def _padded(
+    edges: FloatArray, tails: tuple[float, float]
+) -> tuple[FloatArray, tuple[float, float]]:
     """Edges around atoms all but equal (sums of shares, say), apart enough for a density.
 
     Between neighbouring floats there is no value at all, and hardly any between near ones.
@@ -281,8 +287,9 @@ def _padded(edges: FloatArray) -> FloatArray:
     low, high = float(edges[0]), float(edges[-1])
     size = max(abs(low), abs(high))
     if low == high or high - low > 1e-6 * size:
-        return edges
-    return np.array([low - PAD * size, high + PAD * size])
+        return edges, tails
+    pad = PAD * size
+    return np.array([low - pad, high + pad]), (max(tails[0], pad), max(tails[1], pad))
 
 
 def _ends(domain: tuple[float, float], integer: bool) -> tuple[float, float]:

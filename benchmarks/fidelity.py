@@ -1,0 +1,261 @@
+"""How close a model of one table is to its rows: marginals, samples, log-density.
+
+    python benchmarks/fidelity.py --seeds 0 1 2 3 4
+
+Marginals: mean, standard deviation and distribution function of every numeric column against the
+training rows, for a centralised model and for federations by rows and by columns. Samples: how well
+LightGBM tells them from rows, and how good LightGBM is when trained on them. Log-density: beside
+Gaussian mixtures with full covariances, in the data's own units (whole numbers: mass of unit cells).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_breast_cancer
+from sklearn.metrics import roc_auc_score
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import cross_val_predict
+
+import fedcircuits as fc
+import tables
+from learners import DATA
+
+LEVELS = (0.01, 0.05, 0.5, 0.95, 0.99)
+Rows = tuple[pd.DataFrame, pd.DataFrame, str | None]
+LABELS = {"credit": "SeriousDlqin2yrs", "magic": "class", "spambase": "spam", "cancer": "target"}
+FILES = {
+    "credit": "give_me_some_credit", "magic": "magic_telescope", "spambase": "spambase",
+    "housing": "california_housing",
+}  # fmt: skip
+SAMPLE_BOUNDS = {"adult": 0.60, "magic": 0.60, "credit": 0.70, "housing": 0.70}
+
+
+def rows_of(name: str, seed: int) -> Rows:
+    """Training rows, test rows and label: Adult as it is split, others three to one."""
+    if name == "adult":
+        frame = pd.read_parquet(DATA / "adult.parquet").replace("?", None)
+        train, test = (frame[frame["split"] == part] for part in ("train", "test"))
+        return train.drop(columns="split"), test.drop(columns="split"), "income"
+    if name == "cancer":
+        frame = load_breast_cancer(as_frame=True).frame
+    else:
+        frame = pd.read_parquet(DATA / f"{FILES[name]}.parquet").drop(columns="id", errors="ignore")
+    frame = frame.iloc[np.random.default_rng(seed).permutation(len(frame))].reset_index(drop=True)
+    cut = 3 * len(frame) // 4
+    return frame[:cut], frame[cut:], LABELS.get(name)
+
+
+# --- marginals ------------------------------------------------------------------------------------
+
+
+def state_masses(model: fc.Density, name: str) -> tuple[Any, Any]:
+    """The grid of a column and the marginal mass of its states, given a value."""
+    grid = model.schema[name].grid
+    assert grid is not None
+    value, log_within = grid.modes()
+    n = grid.n_states - grid.missing
+    log_prob = model.marginal([name]).log_prob(pd.DataFrame({name: value[:n]})).to_numpy()
+    mass = np.zeros(grid.n_states)
+    known = log_within[:n] > -np.inf
+    mass[:n][known] = np.exp(log_prob - log_within[:n])[known]
+    return grid, mass / mass.sum()
+
+
+def departures(model: fc.Density, train: pd.DataFrame) -> Iterator[tuple[float, float, float]]:
+    """Of every numeric column: mean (in standard deviations), spread (share), distribution."""
+    for variable in model.schema:
+        if variable.is_coded:
+            continue
+        x = train[variable.name].dropna().to_numpy(dtype=float)
+        grid, mass = state_masses(model, variable.name)
+        each = grid.moments(1)
+        mean = float(mass @ each)
+        spread = float(np.sqrt(mass @ (grid.variances() + (each - mean) ** 2)))
+        off = []
+        for p in LEVELS:
+            q = np.quantile(x, p, method="inverted_cdf")
+            below = float(mass @ grid.mass_between(-np.inf, q))
+            upto = float(mass @ grid.mass_between(-np.inf, np.nextafter(q, np.inf)))
+            # A value that repeats in the rows is an atom of them: any level of its step will do.
+            repeats = (x == q).sum() > 1
+            low, high = ((x < q).mean(), (x <= q).mean()) if repeats else (p, p)
+            off.append(max(below - high, low - upto, 0.0))
+        sd = float(x.std()) or 1.0
+        yield abs(mean - float(x.mean())) / sd, abs(spread / sd - 1), max(off)
+
+
+def centralised(train: pd.DataFrame, label: str | None, seed: int) -> fc.Density:
+    return fc.learn(train, label=label, seed=seed)
+
+
+def by_rows(train: pd.DataFrame, label: str | None, seed: int) -> fc.Density:
+    clients = {name: train.iloc[at::3].reset_index(drop=True) for at, name in enumerate("abc")}
+    return fc.federate(clients, label=label, seed=seed)
+
+
+def by_columns(train: pd.DataFrame, label: str | None, seed: int) -> fc.Density:
+    named = train.reset_index(drop=True).rename_axis("row").reset_index()
+    columns = [name for name in train.columns if name != label]
+    half = len(columns) // 2
+    left = ["row", *columns[:half], *([label] if label else [])]
+    clients = {"left": named[left], "right": named[["row", *columns[half:]]]}
+    return fc.federate(clients, id="row", label=label, seed=seed)
+
+
+def marginals(
+    name: str, how: str, learn: Callable[[pd.DataFrame, str | None, int], fc.Density], seed: int
+) -> list[Any]:
+    train, _, label = rows_of(name, seed)
+    start = time.process_time()
+    model = learn(train, label, seed)
+    seconds = time.process_time() - start
+    found = np.array(list(departures(model, train)))
+    times = 1 if learn is centralised else 2
+    missed = (found > times * np.array([0.01, 0.05, 0.005])).any(axis=1)
+    worst = found.max(axis=0)
+    told = f"mean {worst[0]:.4f} sd, sd {100 * worst[1]:.1f} %, F {worst[2]:.4f}"
+    bound = f"{0.01 * times:g} sd, {5 * times} %, {0.005 * times:g}"
+    holds = f"{(~missed).sum()} of {len(found)} columns"
+    return [name, f"marginals, {how}", seed, told, bound, holds, f"{seconds:.1f}"]
+
+
+# --- samples --------------------------------------------------------------------------------------
+
+
+def as_features(rows: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
+    """Numbers as floats, the rest as codes of the categories of `like`."""
+    made = {}
+    for name in like.columns:
+        if pd.api.types.is_numeric_dtype(like[name]):
+            made[name] = pd.to_numeric(rows[name]).astype(float)
+        else:
+            levels = sorted(like[name].dropna().astype(str).unique())
+            made[name] = pd.Categorical(rows[name].astype(object), levels)
+    return pd.DataFrame(made)
+
+
+def booster(seed: int) -> Any:
+    return lightgbm.LGBMClassifier(random_state=seed, verbose=-1, n_jobs=1)
+
+
+def samples(name: str, seed: int) -> Iterator[list[Any]]:
+    train, test, label = rows_of(name, seed)
+    start = time.process_time()
+    model = fc.learn(train, label=label, seed=seed)
+    seconds = f"{time.process_time() - start:.1f}"
+    drawn = model.sample(len(train), seed=seed)[list(train.columns)]
+    for other in (train, drawn):
+        other.reset_index(drop=True, inplace=True)
+    n = min(len(test), len(drawn))
+    both = pd.concat([as_features(test[:n], train), as_features(drawn[:n], train)])
+    both = as_features(both.reset_index(drop=True), train)
+    real = np.repeat([1, 0], n)
+    told = cross_val_predict(booster(seed), both, real, cv=3, method="predict_proba")[:, 1]
+    auc, bound = roc_auc_score(real, told), SAMPLE_BOUNDS[name]
+    yield [name, "AUC of samples against rows", seed, f"{auc:.3f}", bound, auc <= bound, seconds]
+    if label is None:
+        return
+    found = []
+    positive = sorted(train[label].unique())[-1]
+    for rows in (train, drawn):
+        fitted = booster(seed).fit(
+            as_features(rows, train).drop(columns=label), rows[label] == positive
+        )
+        proba = fitted.predict_proba(as_features(test, train).drop(columns=label))[:, 1]
+        found.append(roc_auc_score(test[label] == positive, proba))
+    loss = found[0] - found[1]
+    shown = f"{found[1]:.4f} of {found[0]:.4f}"
+    yield [name, "AUC, trained on samples", seed, shown, 0.012, loss <= 0.012, seconds]
+
+
+# --- log-density ----------------------------------------------------------------------------------
+
+
+def log_density(name: str, seed: int) -> list[Any]:
+    train, test, _ = rows_of(name, seed)
+    train, test = train.dropna(), test.dropna()
+    schema = fc.Schema.infer(train)
+    schema = schema.with_grids(schema.encode(train))
+    names = [v.name for v in schema if v.grid is not None and v.grid.atoms.size == 0]
+    train, test = (rows[names].reset_index(drop=True) for rows in (train, test))
+    start = time.process_time()
+    ours = fc.learn(train, seed=seed).mean_log_prob(test)
+    seconds = f"{time.process_time() - start:.1f}"
+    mean, sd = train.mean(), train.std()
+    z, fresh = (((rows - mean) / sd).to_numpy() for rows in (train, test))
+    cut, unit = 9 * len(z) // 10, float(np.log(sd).sum())
+    tried = [GaussianMixture(k, random_state=seed).fit(z[:cut]) for k in (8, 16, 32, 64)]
+    best = max(tried, key=lambda mixture: mixture.score(z[cut:]))
+    theirs = float(best.score(fresh)) - unit
+    what = f"log-density of {len(names)} columns without atoms"
+    shown = f"Gaussian mixture ({best.n_components}) {theirs:.3f}"
+    return [name, what, seed, f"{ours:.3f}", shown, ours > theirs, seconds]
+
+
+def own_units(name: str, seed: int) -> list[Any]:
+    train, test, label = rows_of(name, seed)
+    start = time.process_time()
+    model = fc.learn(train, label=label, seed=seed)
+    seconds = f"{time.process_time() - start:.1f}"
+    found = model.mean_log_prob(test, unknown="missing")
+    return [name, "log-density of the table", seed, f"{found:.3f}", "-", "-", seconds]
+
+
+PARTS = ("marginals", "rows", "columns", "samples", "density")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    every = ("adult", "credit", "magic", "spambase", "housing", "cancer")
+    parser.add_argument("--tables", nargs="+", choices=every, default=list(every))
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks/fidelity.md")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows: list[list[Any]] = []
+
+    def add(row: list[Any]) -> None:
+        print(*row, sep=" | ", flush=True)
+        rows.append(row)
+
+    for seed in options.seeds:
+        for name in options.tables:
+            if "marginals" in options.parts:
+                add(marginals(name, "centralised", centralised, seed))
+            if "rows" in options.parts:
+                add(marginals(name, "rows, 3 clients", by_rows, seed))
+            if "columns" in options.parts:
+                add(marginals(name, "columns, 2 clients", by_columns, seed))
+            if "samples" in options.parts and name in SAMPLE_BOUNDS:
+                for row in samples(name, seed):
+                    add(row)
+            if "density" in options.parts and name in ("magic", "housing"):
+                add(log_density(name, seed))
+            if "density" in options.parts and name in ("adult", "credit"):
+                add(own_units(name, seed))
+    if options.write:
+        tables.write(
+            "fidelity",
+            "Fidelity of one table's model",
+            ["table", "what", "seed", "found", "bound", "holds", "learn, CPU s"],
+            rows,
+            "python benchmarks/fidelity.py --write --seeds " + " ".join(map(str, options.seeds)),
+            [
+                "Marginals: worst column; mean in standard deviations of the rows, standard "
+                "deviation in per cent, distribution function at .01, .05, .5, .95, .99.",
+                "Log-density in the data's own units, nats per row of the test rows.",
+            ],
+        )
+
+
+if __name__ == "__main__":
+    main()
