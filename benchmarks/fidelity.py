@@ -3,9 +3,9 @@
     python benchmarks/fidelity.py --seeds 0 1 2 3 4
 
 Marginals: mean, standard deviation and distribution function of every numeric column against the
-training rows, for a centralised model and for federations by rows and by columns. Samples: how well
-LightGBM tells them from rows, and how good LightGBM is when trained on them. Log-density: beside
-Gaussian mixtures with full covariances, in the data's own units (whole numbers: mass of unit cells).
+training rows, for a centralised model and for federations by rows and by columns. Samples: how
+well LightGBM tells them from rows, and how good it is when trained on them. Log-density: beside
+Gaussian mixtures with full covariances, in the data's own units (whole numbers: unit cells).
 """
 
 from __future__ import annotations

@@ -352,7 +352,7 @@ def test_no_message_however_odd_brings_the_guard_down() -> None:
 
 
 def test_a_reply_that_is_too_large_is_refused() -> None:
-    member = ready(Policy(max_message_bytes=4000))
+    member = ready(Policy(max_message_bytes=6000))
     jobs = tuple(Job(JobId(JobKind.SUBSPACE, at), ("size",)) for at in range(5))
     assert "the reply has" in error_of(member.handle("fit", m.Fit(jobs, False).to_bytes()))
     kept = m.Fitted.from_bytes(member.handle("fit", m.Fit(jobs, True).to_bytes()))

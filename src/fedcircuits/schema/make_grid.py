@@ -20,6 +20,7 @@ from fedcircuits.schema.grid import TAIL_SHAPE, Grid
 
 MAX_BINS = 48
 ROWS_PER_BIN = 20
+REFINE_ROWS = 300  # with fewer rows, bins of equal rows are all that can be told
 # Levels at which the distribution function is asked for most: the nearest edge is put there.
 ASKED_LEVELS = (0.05, 0.5, 0.95)
 LONG = 3.0  # times the median bin: such a bin keeps its mean whatever the chance
@@ -90,10 +91,11 @@ def make_grid(
     edges, tails, tail_shapes = np.array(column.ends), column.scales, (TAIL_SHAPE, TAIL_SHAPE)
     if points.values.size:
         count = n_bins or int(np.clip(points.rows.sum() // ROWS_PER_BIN, 4, MAX_BINS))
-        cuts = _cuts(column, count, integer, refine=n_bins is None)
+        refine = n_bins is None and points.rows.sum() >= REFINE_ROWS
+        cuts = _cuts(column, count, integer, refine)
         edges = np.concatenate([edges, _at_cuts(column, cuts, integer)])
         edges = _apart(np.unique(np.clip(edges, *column.ends)))
-        if domain is None and n_bins is None:
+        if domain is None and refine:
             edges, tails, tail_shapes = _with_open_tails(column, edges, integer)
     elif domain is None and not integer:
         edges, tails = _padded(edges, tails)
