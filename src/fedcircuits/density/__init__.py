@@ -9,6 +9,7 @@ from fedcircuits.density.contracts import (
     LearnsForMixing,
     LearnsInRounds,
     LearnsLabel,
+    LearnsLevels,
 )
 from fedcircuits.density.density import Density, outcome_codes, powers
 from fedcircuits.density.evidence import Given
@@ -24,6 +25,7 @@ __all__ = [
     "LearnsForMixing",
     "LearnsInRounds",
     "LearnsLabel",
+    "LearnsLevels",
     "outcome_codes",
     "powers",
 ]

@@ -84,6 +84,16 @@ class LearnsAgreedSchema(Learner, Protocol):
 
 
 @runtime_checkable
+class LearnsLevels(Learner, Protocol):
+    """A learner that takes pixels as levels 0 .. top, so that no grid of them is agreed."""
+
+    @property
+    def takes_levels(self) -> bool:
+        """Always True; a learner that needs grids does not have the attribute."""
+        ...
+
+
+@runtime_checkable
 class LearnsForMixing(Learner, Protocol):
     """A learner with other settings where its model will be averaged with other clients' models."""
 

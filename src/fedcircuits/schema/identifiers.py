@@ -25,8 +25,10 @@ def identifiers(frame: pd.DataFrame, declared: Collection[str] = ()) -> dict[str
     found: dict[str, str] = {}
     doubtful: list[str] = []
     for name in frame.columns:
+        if name in declared:
+            continue
         column = frame[name].dropna()
-        if name in declared or len(column) < FEW_ROWS:
+        if len(column) < FEW_ROWS:
             continue
         if column.dtype.kind in "iu":
             values = np.unique(column.to_numpy())

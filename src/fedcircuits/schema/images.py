@@ -25,6 +25,10 @@ from fedcircuits.schema.variable import Variable
 Colour = Literal["rgb", "ycocg"]
 LABEL = "label"
 CHANNELS: dict[str, tuple[str, ...]] = {"rgb": ("R", "G", "B"), "ycocg": ("Y", "Co", "Cg")}
+# Highest level of each channel; a pixel without a channel is gray.
+_TOPS = dict.fromkeys(CHANNELS["rgb"], 255) | {
+    name: n - 1 for name, n in zip(CHANNELS["ycocg"], N_LEVELS, strict=True)
+}
 _NAME = re.compile(r"pixel_(\d+)_(\d+)(?:_(\w+))?")
 
 
@@ -36,20 +40,15 @@ def image_schema(height: int, width: int, channels: int = 1, colour: Colour = "r
         raise SchemaError(
             f"colour is 'rgb' or, for three channels, 'ycocg'; found {colour!r} and {channels}"
         )
-    tops = [n - 1 for n in N_LEVELS] if colour == "ycocg" else [255] * channels
-    ends = [f"_{name}" for name in CHANNELS[colour]] if channels == 3 else [""]
+    ends = {"": 255}
+    if channels == 3:
+        ends = {f"_{name}": _TOPS[name] for name in CHANNELS[colour]}
     return Schema(
         tuple(
-            Variable(
-                f"pixel_{row:03d}_{column:03d}{end}",
-                "count",
-                domain=(0.0, float(top)),
-                closed=True,
-                declared=True,
-            )
+            pixel_variable(f"pixel_{row:03d}_{column:03d}{end}", top)
             for row in range(height)
             for column in range(width)
-            for end, top in zip(ends, tops, strict=True)
+            for end, top in ends.items()
         )
     )
 
@@ -162,21 +161,32 @@ def labelled_images(
     )
 
 
-def pixel_columns(frame: pd.DataFrame) -> list[str]:
-    """Columns of a table that hold pixels: named so, and whole levels 0 .. 255 throughout."""
-    found = []
-    for name in frame.columns:
+def pixel_columns(frame: pd.DataFrame) -> dict[str, int]:
+    """Highest level by name of the columns that hold pixels.
+
+    These are named so and hold whole levels throughout: 0 .. 255, of Co and Cg 0 .. 510.
+    """
+    tops, doubtful = {}, []
+    for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
         match = _NAME.fullmatch(str(name))
-        if match is None or (match[3] or "R") not in CHANNELS["rgb"]:
-            continue
-        column = frame[name]
-        if column.dtype.kind not in "iuf":
-            continue
-        levels = column.to_numpy(dtype=float, na_value=np.nan)
-        levels = levels[~np.isnan(levels)]
-        if ((levels >= 0) & (levels <= 255) & (levels == np.floor(levels))).all():
-            found.append(str(name))
-    return found
+        top = None if match is None else _TOPS.get(match[3] or "R")
+        if top is not None and dtype.kind in "iuf":
+            tops[str(name)] = top
+            if dtype != np.uint8:
+                doubtful.append(str(name))
+    levels = frame[doubtful].to_numpy(dtype=float, na_value=np.nan)  # (n, pixels)
+    highest = [tops[name] for name in doubtful]
+    with np.errstate(invalid="ignore"):
+        right = (levels >= 0) & (levels <= highest) & (levels == np.floor(levels))
+    for name, good in zip(doubtful, (right | np.isnan(levels)).all(axis=0), strict=True):
+        if not good:
+            del tops[name]
+    return tops
+
+
+def pixel_variable(name: str, top: int) -> Variable:
+    """The variable of one pixel with the levels 0 .. top."""
+    return Variable(name, "count", domain=(0.0, float(top)), closed=True, declared=True)
 
 
 def pixel_places(schema: Schema) -> list[tuple[int, int, str]] | None:

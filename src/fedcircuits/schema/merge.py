@@ -21,7 +21,7 @@ def _merge_one(name: str, held: Mapping[str, Variable]) -> Variable:
     first_client = next(iter(held))
     merged = held[first_client]
     for client, variable in held.items():
-        if client == first_client:
+        if client == first_client or variable == merged:
             continue
         if variable.unit is not None and merged.unit is not None and variable.unit != merged.unit:
             other = next(c for c, v in held.items() if v.unit == merged.unit)

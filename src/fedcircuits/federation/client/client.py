@@ -118,7 +118,13 @@ class Client:
 
     @handles(m.DESCRIBE)
     def _describe(self, request: m.Describe) -> m.Description:
-        return describe(self._frame, self._kinds, self._missing_values, request.min_rows)
+        return describe(
+            self._frame,
+            self._kinds,
+            self._missing_values,
+            request.min_rows,
+            sketch_levels=not self._learner.takes_levels,
+        )
 
     @handles(m.AGREE)
     def _agree(self, request: m.Agree) -> m.Ready:

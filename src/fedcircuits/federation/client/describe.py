@@ -12,7 +12,7 @@ from fedcircuits.errors import SchemaError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Kind, Schema, Sketch
 from fedcircuits.schema.identifiers import identifiers
-from fedcircuits.schema.images import pixel_columns
+from fedcircuits.schema.images import pixel_columns, pixel_variable
 
 SKETCH_PARTS = ("heavy", "heavy_rows", "points", "point_rows", "point_spreads", "ends")
 
@@ -22,13 +22,22 @@ def describe(
     kinds: Mapping[str, Kind],
     missing_values: tuple[object, ...],
     min_rows: int,
+    *,
+    sketch_levels: bool = True,
 ) -> m.Description:
-    """Names, kinds, domains, counts; of numbers nothing that fewer than min_rows rows share."""
+    """Names, kinds, domains, counts; of numbers nothing that fewer than min_rows rows share.
+
+    Args:
+        frame: rows.
+        kinds: kinds that the user declared.
+        missing_values: spellings of a missing value besides those pandas knows.
+        min_rows: the smallest group of rows that a sketch may describe.
+        sketch_levels: whether pixels get a sketch; a learner of levels needs no grid of them.
+    """
     if len(frame) == 0:
         return m.Description([], 0, {}, {})
     # Levels that these images happen not to have are levels all the same.
-    pixels = [name for name in pixel_columns(frame) if name not in kinds]
-    levels = dict.fromkeys(pixels, (0.0, 255.0))
+    pixels = {name: top for name, top in pixel_columns(frame).items() if name not in kinds}
     every: dict[str, Kind] = {**kinds, **dict.fromkeys(pixels, "count")}
     keys = identifiers(frame, every)
     if keys:
@@ -37,21 +46,34 @@ def describe(
             f"column {name!r} holds {why}, as an identifier has, and must not be learned unasked: "
             f"name it as the id, drop it, or declare its kind (kinds={{{name!r}: ...}})"
         )
-    schema = Schema.infer(frame, every, levels, missing_values=missing_values)
-    table = schema.encode(frame, missing_values=missing_values)
+    variables = {name: pixel_variable(name, top) for name, top in pixels.items()}
+    others = [name for name in frame.columns if name not in pixels]
+    if others:
+        inferred = Schema.infer(frame[others], kinds, missing_values=missing_values)
+        variables |= {variable.name: variable for variable in inferred}
+    schema = Schema(tuple(variables[str(name)] for name in frame.columns))
+    levels = [] if sketch_levels else list(pixels)
+    absent = frame[levels].isna()
+    if missing_values:
+        absent |= frame[levels].isin(list(missing_values))
+    missing = {name: int(n) for name, n in zip(levels, absent.to_numpy().sum(axis=0), strict=True)}
     sketches: Arrays = {}
     exact: dict[str, bool] = {}
-    for at, variable in enumerate(schema):
-        if not variable.is_coded:
+    coded = [name for name in schema.names if name not in missing]
+    if coded:
+        table = schema.select(coded).encode(frame[coded], missing_values=missing_values)
+        for at, variable in enumerate(table.schema):
             seen = table.observed[:, at]
+            missing[variable.name] = int((~seen).sum())
+            if variable.is_coded:
+                continue
             sketch = Sketch.of(table.values[seen, at], min_rows=min_rows)
             exact[variable.name] = sketch.exact
             sketches |= {
                 f"{variable.name}\x1f{part}": getattr(sketch, part) for part in SKETCH_PARTS
             }
-    missing = {v.name: int((~table.observed[:, i]).sum()) for i, v in enumerate(schema)}
     # The lowest and highest value are values of single rows: the sketch has means instead.
     public = schema.with_variables(
         replace(v, domain=None) for v in schema if not v.is_coded and not v.closed
     )
-    return m.Description(public.to_json(), len(table), missing, exact, sketches)
+    return m.Description(public.to_json(), len(frame), missing, exact, sketches)

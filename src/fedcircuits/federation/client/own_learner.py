@@ -14,6 +14,7 @@ from fedcircuits.density import (
     LearnsAgreedSchema,
     LearnsClassifier,
     LearnsLabel,
+    LearnsLevels,
 )
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.client.jobs import CLASS, for_job
@@ -55,6 +56,11 @@ class OwnLearner:
         """Whether it learns agreed classes as a label, so that one fit serves all of them."""
         learner = self.of_densities(CLASS)
         return isinstance(learner, LearnsLabel) and learner.label == CLASS
+
+    @property
+    def takes_levels(self) -> bool:
+        """Whether it learns pixels as levels, so that it needs no grid of them."""
+        return isinstance(self.make(None), LearnsLevels)
 
     def fit(
         self,

@@ -156,7 +156,8 @@ class Server:
             merged = agreed.select([n for n in agreed.names if n in merged])
         requests = {}
         for client in self.clients:  # a client receives its own columns, not those of others
-            own = merged.select([n for n in merged.names if n in self.held[client]])
+            held = set(self.held[client])
+            own = merged.select([n for n in merged.names if n in held])
             requests[client] = m.Agree(own.to_json(), self.seed, self.label)
         self.schema: Schema = merged
         ready = self._call_or_drop(m.AGREE, requests)
@@ -205,9 +206,14 @@ class Server:
     def _with_missing_states(
         self, schema: Schema, described: Mapping[str, m.Description]
     ) -> Schema:
-        """A state for missing values where they are frequent over all clients together."""
+        """A state for missing values where they are frequent over all clients together.
+
+        Pixels without a grid have no such state: a masked pixel is summed out.
+        """
         changed = []
         for variable in schema:
+            if not variable.is_coded and not _sketched(described, variable.name):
+                continue
             holders = [d for c, d in described.items() if variable.name in self.held[c]]
             missing = sum(d.n_missing.get(variable.name, 0) for d in holders)
             rows = sum(d.n_rows for d in holders)
@@ -220,13 +226,9 @@ class Server:
         """One grid a numeric variable, from the sketches of all its holders."""
         changed = []
         for variable in schema:
-            if variable.is_coded:
+            found = [_sketch(d, variable.name) for d in _sketched(described, variable.name)]
+            if variable.is_coded or not found:  # pixels that every holder learns as levels
                 continue
-            found = [
-                _sketch(description, variable.name)
-                for description in described.values()
-                if f"{variable.name}\x1fheavy" in description.sketches
-            ]
             try:
                 grid = variable_grid(variable, Sketch.merge(found))
             except SchemaError as error:
@@ -355,6 +357,11 @@ def _schema(client: str, found: m.Description) -> Schema:
         return Schema.from_json(found.schema)
     except (FedcircuitsError, KeyError, TypeError, ValueError) as error:
         raise ClientError(client, f"a schema that cannot be read: {error}") from None
+
+
+def _sketched(described: Mapping[str, m.Description], name: str) -> list[m.Description]:
+    """The descriptions that have a sketch of a variable."""
+    return [d for d in described.values() if f"{name}\x1f{SKETCH_PARTS[0]}" in d.sketches]
 
 
 def _sketch(description: m.Description, name: str) -> Sketch:

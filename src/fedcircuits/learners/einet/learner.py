@@ -137,6 +137,11 @@ class EiNet:
                 "0 < min_variance <= max_variance"
             )
 
+    @property
+    def takes_levels(self) -> bool:
+        """True: pixels are learned as levels, without a grid."""
+        return True
+
     def for_agreed_schema(self) -> Self:
         """Return the learner that leaves columns, categories and grids as they were agreed."""
         return replace(self, agreed_schema=True)
