@@ -68,6 +68,35 @@ def cancer(seed: int = 0, test_share: float = 0.2) -> Split:
     return _random_split(frame, "diagnosis", "malignant", seed, test_share)
 
 
+def magic(folder: str | Path, seed: int = 0, test_share: float = 0.25) -> Split:
+    """MAGIC gamma telescope, split at random."""
+    frame = pd.read_parquet(_existing(folder, "magic_telescope.parquet"))
+    return _random_split(frame, "class", "g", seed, test_share)
+
+
+def spambase(folder: str | Path, seed: int = 0, test_share: float = 0.25) -> Split:
+    """Spambase, split at random."""
+    frame = pd.read_parquet(_existing(folder, "spambase.parquet"))
+    return _random_split(frame, "spam", 1, seed, test_share)
+
+
+def digits(seed: int = 0, test_share: float = 0.25) -> Split:
+    """Digits of 8 x 8 pixels, built into scikit-learn, split at random; ten classes."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits(as_frame=True)
+    return _random_split(bunch.data.assign(digit=bunch.target), "digit", 1, seed, test_share)
+
+
+def wine(seed: int = 0, test_share: float = 0.25) -> Split:
+    """Wine, built into scikit-learn, split at random; three classes."""
+    from sklearn.datasets import load_wine
+
+    bunch = load_wine(as_frame=True)
+    frame = bunch.data.rename(columns=lambda name: name.replace("/", "_"))
+    return _random_split(frame.assign(cultivar=bunch.target), "cultivar", 1, seed, test_share)
+
+
 def _random_split(
     frame: pd.DataFrame, label: str, positive: object, seed: int, test_share: float
 ) -> Split:

@@ -92,7 +92,7 @@ def _ensemble(record: encoding.Record) -> FederatedEnsemble:
 
 
 def _headed_circuit(record: encoding.Record) -> Density:
-    from fedcircuits.learners.hclt.head.head import HeadedCircuit  # with its learner, on demand
+    from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit  # on demand
 
     return HeadedCircuit.from_record(record)
 

@@ -90,14 +90,18 @@ class Conditioned(Density):
         return self.base.variance_table(self._full(table))[:, self._columns]
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
+        return self.posterior_with_error(table, column)[0]
+
+    def posterior_with_error(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
         full = self._full(table.hide(column))
-        posterior = self.base.posterior_table(full, int(self._columns[column]))
+        posterior, error = self.base.posterior_with_error(full, int(self._columns[column]))
         for region in self._own_region(column):
             inside = region.contains(outcome_codes(self.schema.variables[column]))
-            posterior = np.where(inside, posterior, 0.0)
+            posterior, error = np.where(inside, posterior, 0.0), np.where(inside, error, 0.0)
             with np.errstate(invalid="ignore"):
-                posterior = posterior / posterior.sum(axis=1, keepdims=True)
-        return posterior
+                total = posterior.sum(axis=1, keepdims=True)
+                posterior, error = posterior / total, error / total
+        return posterior, error
 
     def masses_table(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
         full, at = self._full(table.hide(column)), int(self._columns[column])
@@ -119,6 +123,11 @@ class Conditioned(Density):
     def n_parameters(self) -> int:
         """Those of the base."""
         return self.base.n_parameters
+
+    @property
+    def is_exact(self) -> bool:
+        """As the base."""
+        return self.base.is_exact
 
     @property
     def mpe_is_exact(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -124,7 +124,28 @@ class Density(Probabilities, Completions):
 
     # --- predictions ------------------------------------------------------------------------------
 
-    @query
+    @overload
+    def predict_proba(
+        self,
+        data: Data,
+        target: str,
+        *,
+        unknown: Unknown = ...,
+        impossible: Impossible = ...,
+        with_error: Literal[False] = ...,
+    ) -> pd.DataFrame: ...
+
+    @overload
+    def predict_proba(
+        self,
+        data: Data,
+        target: str,
+        *,
+        unknown: Unknown = ...,
+        impossible: Impossible = ...,
+        with_error: Literal[True],
+    ) -> tuple[pd.DataFrame, pd.DataFrame]: ...
+
     def predict_proba(
         self,
         data: Data,
@@ -132,7 +153,8 @@ class Density(Probabilities, Completions):
         *,
         unknown: Unknown = "error",
         impossible: Impossible = "error",
-    ) -> pd.DataFrame:
+        with_error: bool = False,
+    ) -> pd.DataFrame | tuple[pd.DataFrame, pd.DataFrame]:
         """p(target | the other observed cells): one column for each original category value.
 
         Args:
@@ -140,7 +162,18 @@ class Density(Probabilities, Completions):
             target: a categorical or binary variable, or a number with few values.
             unknown: whether an unseen category is an error or a missing value.
             impossible: whether evidence of probability zero is an error or gives NaN.
+            with_error: whether the standard errors are returned too, as a second frame. They are 0
+                but where a model that is not exact (`is_exact`) answers for missing cells.
         """
+        proba, error = self._query(
+            lambda density: density._proba_and_error(data, target, unknown, impossible)
+        )
+        return (proba, error) if with_error else proba
+
+    def _proba_and_error(
+        self, data: Data, target: str, unknown: Unknown, impossible: Impossible
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """p(target | the other observed cells) and its standard errors."""
         at = self.schema.position(target)
         if self.schema.variables[at].outcomes is None:
             raise QueryError(
@@ -149,7 +182,7 @@ class Density(Probabilities, Completions):
             )
         check_impossible(impossible)
         table = self._rows(data, unknown, without=target)
-        proba = self.posterior_table(table, at)
+        proba, error = self.posterior_with_error(table, at)
         lost = np.flatnonzero(np.isnan(proba).any(axis=1))
         if impossible == "error" and lost.size:
             self._check_possible(table.rows(lost), "error")
@@ -158,8 +191,10 @@ class Density(Probabilities, Completions):
                 f"{lost.size} row(s) (row label: {plain(table.index[lost[0]])!r}, ...): all its "
                 "mass lies between or beyond them; ask expectation(), or with impossible='nan'"
             )
-        return pd.DataFrame(
-            proba, index=table.index, columns=self.schema.variables[at].outcome_labels
+        labels = self.schema.variables[at].outcome_labels
+        return (
+            pd.DataFrame(proba, index=table.index, columns=labels),
+            pd.DataFrame(error, index=table.index, columns=labels),
         )
 
     @query

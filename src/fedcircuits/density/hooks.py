@@ -90,6 +90,15 @@ class Hooks(ABC):
         """Whether the hooks heed `Table.events`: sets of values that cells are known to lie in."""
         return False
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether every answer is exact.
+
+        One that is not answers by estimates where cells are missing, and exactly elsewhere;
+        `predict_proba(..., with_error=True)` gives their standard errors.
+        """
+        return True
+
     @abstractmethod
     def to_record(self) -> encoding.Record:
         """Header and arrays for `save` (see `fedcircuits.encoding`)."""
@@ -123,6 +132,11 @@ class Hooks(ABC):
         joint = self.log_prob_table(wide.meeting(column, regions, which)).reshape(n, k)
         with np.errstate(invalid="ignore"):
             return np.asarray(np.exp(joint - base[:, None]))
+
+    def posterior_with_error(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
+        """(n, k) `posterior_table` and the standard error of each number, 0 where it is exact."""
+        answer = self.posterior_table(table, column)
+        return answer, np.zeros(answer.shape)
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
         """(d, d) covariance of some columns given one row of evidence; a hook without a default."""

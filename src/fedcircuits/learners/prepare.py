@@ -73,7 +73,7 @@ def prepare(
     table = replace(table, schema=table.schema.with_grids(table, n_bins))
     warnings += left_out + column_warnings(table)
     codes = np.stack([_codes(table, at) for at in range(len(table.schema))], axis=1)
-    cards = tuple(_n_states(v) for v in table.schema)
+    cards = tuple(n_states(v) for v in table.schema)
     ordered = tuple(not v.is_coded for v in table.schema)
     return Coded(table, codes, cards, ordered, tuple(warnings))
 
@@ -232,7 +232,8 @@ def _near_copies(table: Table, names: set[str]) -> list[str]:
     return found
 
 
-def _n_states(variable: Variable) -> int:
+def n_states(variable: Variable) -> int:
+    """Number of states of a variable with codes or a grid."""
     if variable.is_coded:
         return variable.n_codes
     assert variable.grid is not None

@@ -2,8 +2,8 @@
 
 Steps: hold out validation rows; Chow-Liu structure (or a single latent); EM with early stop; with a
 label the tilt, whose prior strengths are estimated per column and chosen on validation; class
-transitions where they help; a head of trees where it helps; a last few steps on all rows; plain
-normalised per-class tables.
+transitions where they help; a head of boosted trees where it helps; a last few steps on all rows;
+plain normalised per-class tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.fitted import FittedTree
-from fedcircuits.learners.hclt.head.forest import Forest
+from fedcircuits.learners.hclt.head.fit_head import Head
 from fedcircuits.learners.hclt.label_fit import fit_label
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample, checked_sample, split_rows
@@ -55,6 +55,7 @@ def fit_hclt(
     rng: np.random.Generator,
     options: FitOptions | None = None,
     validation: tuple[IntegerArray, IntegerArray | None] | None = None,
+    values: FloatArray | None = None,
     progress: Progress | None = None,
 ) -> FittedTree:
     """Fit a hidden Chow-Liu tree, tilted where there is a label.
@@ -68,10 +69,12 @@ def fit_hclt(
         weights: (n,) row weights.
         rng: Source of every random choice.
         options: Overrides.
-        validation: Held-out (codes, labels) to use instead of a split; they are not trained on.
+        validation: Held-out (codes, labels) to use instead of a split; they are not trained on, and
+            no head is tried.
+        values: (n, D) values as boosted trees take them; without them no head is tried.
         progress: Called with (fraction done, text).
     """
-    sample = checked_sample(codes, cards, labels, n_classes, weights)
+    sample = checked_sample(codes, cards, labels, n_classes, weights, values)
     return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, True)
 
 
@@ -86,10 +89,11 @@ def fit_mixture(
     rng: np.random.Generator,
     options: FitOptions | None = None,
     validation: tuple[IntegerArray, IntegerArray | None] | None = None,
+    values: FloatArray | None = None,
     progress: Progress | None = None,
 ) -> FittedTree:
     """Fit a mixture of factorised components (arguments of :func:`fit_hclt`)."""
-    sample = checked_sample(codes, cards, labels, n_classes, weights)
+    sample = checked_sample(codes, cards, labels, n_classes, weights, values)
     return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, False)
 
 
@@ -151,7 +155,7 @@ def _fit(
         if validation is None and len(held.codes):
             tree = _refit(tree, sample, rng, sizes)
         tilted: TiltedTree | None = None
-        forest: Forest | None = None
+        head: Head | None = None
         if sample.labels is None or n_classes < 2:
             model = class_tree_of(tree)
         elif options.aim == "density":
@@ -164,7 +168,7 @@ def _fit(
                 train, held = with_more_held(train, held, rng)
                 report["n_label_validation_rows"] = len(held.codes)
             notify(0.6, "tilt")
-            tilted, plan, label_report = fit_label(
+            tilted, head, label_report = fit_label(
                 result.tree,
                 tree,
                 train,
@@ -179,14 +183,11 @@ def _fit(
             )
             report.update(label_report)
             model = renormalise(tilted)
-            if plan is not None:
-                notify(0.95, "trees on all rows")
-                forest = plan.grow(sample, cards, ordered, n_classes, rng)
         model = with_marginals(model, column_marginals(sample.codes, cards, sample.weights))
     report["seconds"] = time.process_time() - clock
     report["n_parameters"] = tree.n_parameters + (0 if tilted is None else tilted.g.size)
     notify(1.0, "done")
-    return FittedTree(model=model, tree=tree, tilted=tilted, forest=forest, report=report)
+    return FittedTree(model=model, tree=tree, tilted=tilted, head=head, report=report)
 
 
 def _overridden(sizes: Sizes, options: FitOptions) -> Sizes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcircuits.learners.hclt.head.forest import Forest
+from fedcircuits.learners.hclt.head.fit_head import Head
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
@@ -18,12 +18,12 @@ class FittedTree:
         model: Plain normalised tables, one class without a label.
         tree: The circuit m over x that the classes share.
         tilted: The tilted parameters; none without a label.
-        forest: Trees of a head over the columns, where one was kept.
+        head: Boosted trees and their pool over the columns, where a head was kept.
         report: Times, sizes, curves and choices, ready for JSON.
     """
 
     model: ClassTree
     tree: LatentTree
     tilted: TiltedTree | None
-    forest: Forest | None
+    head: Head | None
     report: dict[str, object]

@@ -16,8 +16,8 @@ from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import LearningError
 from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture
 from fedcircuits.learners.hclt.fitted import FittedTree
-from fedcircuits.learners.hclt.head.forest import Forest
-from fedcircuits.learners.hclt.head.head import HeadedCircuit
+from fedcircuits.learners.hclt.head.completions import as_features
+from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
 from fedcircuits.learners.hclt.options import Aim, FitOptions
 from fedcircuits.learners.hclt.report import choices, sizes
 from fedcircuits.learners.hclt.rounds.branch import fit_branch
@@ -61,10 +61,13 @@ class Hclt:
             more than one standard error and 5e-4 nats a row). A client of a federation has none
             unless it asks for it: trying them takes longer than the rest of its fit, for less than
             .001 AUC.
-        head: whether small trees are mixed into p(label | rest) (see `head.py`); None tries it and
-            keeps it where it gains .001 validation AUC and, together with class transitions, more
-            than .002 over the additive model. A client of a federation has none unless it asks for
-            one: its model is to stay an ordinary circuit.
+        head: whether boosted trees are pooled into p(label | rest) (see `head/`); None tries it and
+            keeps it where held-out log-loss falls for certain (by more than two paired standard
+            errors and one percent). A model with a head answers by estimates where cells are
+            missing; False gives a circuit, exact throughout. A client of a federation has none
+            unless it asks for one: its model is to stay an ordinary circuit.
+        min_rows: least rows behind a leaf of a head's trees, for a model that leaves its owner;
+            chosen by the number of rows (at most 20) if not given.
         validation_share: share of the rows held out for the stop of EM, and two and a half times
             as many for choices about the label (from 500 on); all are learned from in the end.
         prior_scale: what the strengths of the tilt's prior are multiplied by in the end, unless
@@ -83,6 +86,7 @@ class Hclt:
     smoothing: float | None = None
     class_transitions: bool | None = None
     head: bool | None = None
+    min_rows: int | None = None
     validation_share: float = 0.1
     prior_scale: float = 1.0
     aim: Aim = "label"
@@ -136,15 +140,15 @@ class Hclt:
             time.perf_counter() - start,
             sizes(found, max(coded.cards)),
             tuple(value + within for value in found.report["train_log_likelihood"]),  # type: ignore[attr-defined]
-            choices(found, [name for name in schema.names if name != self.label], within),
+            choices(found, within),
             coded.warnings,
         )
         model = _with_absent_classes(found, present, n_codes, n_rows)
         circuit = to_circuit(model, schema, self.label, fit_report)
-        if found.forest is None or self.label is None:
+        if found.head is None or self.label is None:
             return circuit
-        forest = _over_schema(found.forest, schema.position(self.label), present, n_codes)
-        return HeadedCircuit(replace(circuit, fit_report=None), self.label, forest, fit_report)
+        pool = replace(found.head.pool, classes=present)
+        return HeadedCircuit(model, schema, self.label, found.head.trees, pool, fit_report)
 
     def in_rounds(self, table: Table, rng: np.random.Generator) -> Generator[Sums, Sums, Density]:
         """Learn together with others that hold other rows of the same columns (see `in_rounds.py`).
@@ -232,7 +236,13 @@ class Hclt:
             if present.size == 1:
                 labels = None  # one class: nothing to distinguish
         fit = fit_mixture if self.name == "mixture" else fit_hclt
-        options = replace(self._options(), bins=_bins(schema, columns))
+        variables = [schema.variables[c] for c in columns]
+        n_codes_of = [len(v.categories) if v.is_coded else 0 for v in variables]
+        options = replace(
+            self._options(),
+            bins=_bins(schema, columns),
+            n_codes=np.array(n_codes_of, dtype=np.int64),
+        )
         if self.agreed_schema:
             # A client of a federation: see the attributes.
             options = replace(
@@ -240,6 +250,9 @@ class Hclt:
                 head=bool(options.head),
                 class_transitions=bool(options.class_transitions),
             )
+        values = None
+        if labels is not None and options.head is not False and self.aim == "label":
+            values = as_features(coded.table, columns)
         found = fit(
             codes,
             tuple(coded.cards[c] for c in columns),
@@ -249,6 +262,7 @@ class Hclt:
             coded.table.weights,
             rng=rng,
             options=options,
+            values=values,
             progress=self.progress,
         )
         return found, present.astype(np.int64), n_codes
@@ -272,6 +286,7 @@ class Hclt:
             smoothing=smoothing,
             class_transitions=self.class_transitions,
             head=self.head,
+            min_rows=self.min_rows,
             validation_share=self.validation_share,
             prior_scale=self.prior_scale,
             aim=self.aim,
@@ -324,13 +339,3 @@ def _with_absent_classes(
             all_codes(a, b) for a, b in zip(model.emissions, shared.emissions, strict=True)
         ),
     )
-
-
-def _over_schema(forest: Forest, at: int, present: IntArray, n_codes: int) -> Forest:
-    """The trees over all columns of the schema and all codes of the label."""
-    ranks = list(forest.ranks)
-    ranks.insert(at, np.zeros(0, dtype=np.int64))
-    values = np.zeros((len(forest.values), n_codes))
-    values[:, present] = forest.values
-    column = np.where(forest.column >= at, forest.column + 1, forest.column)
-    return replace(forest, ranks=tuple(ranks), column=column, values=values)

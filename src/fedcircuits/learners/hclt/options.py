@@ -25,8 +25,10 @@ class FitOptions:
             as many for choices about the label (from 500 on); all return for the last steps.
         class_transitions: Whether transitions may depend on the class; None tries it and keeps it
             where validation improves.
-        head: Whether trees are mixed into p(y | x); None tries it and keeps it where validation
-            AUC gains enough (see `choose_head.py`).
+        head: Whether boosted trees are pooled into p(y | x); None tries it and keeps it where
+            held-out rows gain for certain (see `head/fit_head.py`).
+        n_codes: (D,) number of categories of every column, 0 for numbers; a head needs it.
+        min_rows: Least rows behind a leaf of a tree.
         aim: "label" fits classes to be distinguished (the tilt), "density" to be described each
             (`class_em.py`).
         n_tilt_steps: L-BFGS steps of the first fit of the tilt.
@@ -42,6 +44,8 @@ class FitOptions:
     validation_share: float = 0.1
     class_transitions: bool | None = None
     head: bool | None = False
+    n_codes: IntArray | None = None
+    min_rows: int | None = None
     aim: Aim = "label"
     n_tilt_steps: int = 40
     n_prior_updates: int = 2

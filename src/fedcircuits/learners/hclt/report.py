@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedcircuits.learners.hclt.fitted import FittedTree
-from fedcircuits.learners.hclt.head.choose_head import HeadTrial
+from fedcircuits.learners.hclt.head.fit_head import HeadTrial
 
 
 def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:
@@ -19,18 +19,17 @@ def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:
         "EM steps": found.report["em_steps"],
         "smoothing": found.report["smoothing"],
     }
-    if found.forest is not None:
-        answer["trees"] = int(found.forest.roots.size)
-        answer["leaves of trees"] = found.forest.n_leaves
+    if found.head is not None:
+        answer["trees"] = int(found.head.trees.roots.size)
+        answer["leaves of trees"] = found.head.trees.n_leaves
     return answer
 
 
-def choices(found: FittedTree, names: list[str], within: float) -> dict[str, Any]:
+def choices(found: FittedTree, within: float) -> dict[str, Any]:
     """Return what was tried on validation rows, whether it was kept, and what it gained.
 
     Args:
         found: the fit.
-        names: of the columns, the label apart.
         within: mean log-density of a row given its states, which turns the likelihood of states
             into that of values, on the scale of `mean_log_prob`.
     """
@@ -39,6 +38,9 @@ def choices(found: FittedTree, names: list[str], within: float) -> dict[str, Any
     tried = report.get("validation_by_n_states") or {}
     for n_states, log_likelihood in tried.items():
         answer[f"validation log-likelihood with {n_states} states"] = float(log_likelihood) + within
+    if "sharpness" in report:
+        answer["tilt multiplied by"] = report["sharpness"]["factor"]
+        answer["tilt multiplied, gain in held-out objective"] = report["sharpness"]["gain"]
     transitions = report.get("class_transitions")
     if transitions is not None:
         kept, sweeps = transitions["kept_sweeps"], transitions["sweeps"]
@@ -50,10 +52,14 @@ def choices(found: FittedTree, names: list[str], within: float) -> dict[str, Any
                 answer[f"class transitions, gain in validation {name}"] = float(gain)
     trial = report.get("head")
     if isinstance(trial, HeadTrial):
-        answer["head of trees kept"] = trial.plan is not None
-        answer["head of trees, gain in validation AUC"] = trial.auc_gain
-        answer["head of trees, gain in validation log-loss"] = trial.log_loss_gain
-        answer["head and class transitions, gain in validation AUC"] = trial.auc_gain_in_all
-        if trial.plan is not None:
-            answer["head of trees"] = trial.plan.in_words(names)
+        answer["head of trees kept"] = trial.kept
+        answer["head of trees, held-out rows"] = trial.n_rows
+        answer["head of trees, held-out log-loss of the circuit alone"] = trial.log_loss
+        answer["head of trees, gain in held-out log-loss"] = trial.gain
+        answer["head of trees, standard error of the gain"] = trial.error
+        if trial.kept:
+            pool = trial.pool
+            answer["head of trees"] = (
+                f"log-odds {pool.tilt:.2f} of the circuit's + {pool.trees:.2f} of the trees'"
+            )
     return answer

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray, IntegerArray
 
-_MIN_ROWS_FOR_VALIDATION = 40
+MIN_ROWS_FOR_VALIDATION = 40
 _MAX_VALIDATION_ROWS = 20_000
 # Fewer validation rows than this decide little by themselves: cross-validate, or ask for more.
 FEW_VALIDATION_ROWS = 500
@@ -23,26 +23,33 @@ class Sample:
         codes: (n, D) states, -1 where not observed.
         weights: (n,) how often each row counts.
         labels: (n,) class of each row, None without a label.
+        values: (n, D) values as boosted trees take them (NaN where missing, categories by code),
+            where a head may be fitted.
     """
 
     codes: IntegerArray
     weights: FloatArray
     labels: IntegerArray | None
+    values: FloatArray | None = None
 
     def take(self, rows: npt.NDArray[np.int64]) -> Sample:
         """Return some of the rows."""
         labels = None if self.labels is None else self.labels[rows]
-        return Sample(self.codes[rows], self.weights[rows], labels)
+        values = None if self.values is None else self.values[rows]
+        return Sample(self.codes[rows], self.weights[rows], labels, values)
 
     def joined(self, other: Sample) -> Sample:
         """Return the rows of both samples."""
-        labels = None
+        labels, values = None, None
         if self.labels is not None and other.labels is not None:
             labels = np.concatenate([self.labels, other.labels])
+        if self.values is not None and other.values is not None:
+            values = np.concatenate([self.values, other.values])
         return Sample(
             np.concatenate([self.codes, other.codes]),
             np.concatenate([self.weights, other.weights]),
             labels,
+            values,
         )
 
 
@@ -52,6 +59,7 @@ def checked_sample(
     labels: IntegerArray | None,
     n_classes: int,
     weights: FloatArray | None,
+    values: FloatArray | None = None,
 ) -> Sample:
     """Return the rows as a sample; shapes and ranges that do not fit are a ValueError."""
     if codes.ndim != 2 or codes.shape[1] != len(cards):
@@ -72,7 +80,7 @@ def checked_sample(
         labels.shape != (len(codes),) or labels.min() < 0 or labels.max() >= n_classes
     ):
         raise ValueError(f"expected one label 0 .. {n_classes - 1} per row")
-    return Sample(codes, row_weights, labels)
+    return Sample(codes, row_weights, labels, values)
 
 
 def split_rows(
@@ -83,7 +91,7 @@ def split_rows(
     Every class keeps its share, and at least one training row.
     """
     n = len(sample.codes)
-    if n < _MIN_ROWS_FOR_VALIDATION or share <= 0:
+    if n < MIN_ROWS_FOR_VALIDATION or share <= 0:
         return np.arange(n), np.zeros(0, dtype=np.int64)
     share = min(share, _MAX_VALIDATION_ROWS / n)
     labels = np.zeros(n, dtype=np.int64) if sample.labels is None else sample.labels

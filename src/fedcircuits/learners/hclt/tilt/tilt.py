@@ -60,6 +60,10 @@ class TiltedTree:
         """The same trees under another tilt."""
         return replace(self, c=c, g=g, root_logits=root_logits)
 
+    def sharpened(self, factor: float) -> TiltedTree:
+        """The same trees under the tilt times a factor: more or less confident."""
+        return self.with_tilt(factor * self.c, factor * self.g, factor * self.root_logits)
+
 
 def untilted(tree: LatentTree, n_classes: int) -> TiltedTree:
     """A tilt of zero: y independent of x and uniform."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.errors import StorageError
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, TreePass
 
 
@@ -56,6 +59,45 @@ class ClassTree:
             for label in range(self.n_classes)
         ]
         return np.stack(columns, axis=1) + self.log_prior[None, :]
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays by name, for a file."""
+        named = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        tables = named.pop("emissions")
+        return named | {f"emissions.{j}": table for j, table in enumerate(tables)}
+
+    @staticmethod
+    def from_arrays(
+        arrays: Mapping[str, npt.NDArray[Any]], cards: Sequence[int], n_classes: int
+    ) -> ClassTree:
+        """Inverse of `arrays`; anything that is not as it should be is a `StorageError`."""
+        parent, order, latent_of = (
+            np.asarray(arrays[name], dtype=np.int64) for name in ("parent", "order", "latent_of")
+        )
+        tables = tuple(np.asarray(arrays[f"emissions.{j}"], float) for j in range(len(cards)))
+        log_prior, root, transitions = (
+            np.asarray(arrays[name], dtype=float) for name in ("log_prior", "root", "transitions")
+        )
+        L, (Y, H) = parent.size, root.shape
+        place = np.empty(L, dtype=np.int64)
+        place[order] = np.arange(L)
+        shapes = [(Y,), (Y, L, H, H), (len(cards),), *((Y, H, card) for card in cards)]
+        found = [log_prior.shape, transitions.shape, latent_of.shape, *(t.shape for t in tables)]
+        is_tree = (
+            np.array_equal(np.sort(order), np.arange(L))
+            and parent[order[0]] == -1
+            and bool((parent[order[1:]] >= 0).all())
+            and bool((place[parent[order[1:]]] < np.arange(1, L)).all())
+            and latent_of.min() >= 0
+            and latent_of.max() < L
+        )
+        if n_classes != Y or shapes != found or not is_tree:
+            raise StorageError("the latent tree in the file has not the shape of its schema")
+        inner = transitions[:, parent >= 0]
+        for masses in (np.exp(log_prior), root, inner, *tables):
+            if not ((masses >= 0).all() and np.allclose(masses.sum(axis=-1), 1.0, atol=1e-6)):
+                raise StorageError("a table of the latent tree in the file has not mass one")
+        return ClassTree(parent, order, latent_of, log_prior, root, transitions, tables)
 
 
 def class_tree_of(tree: LatentTree) -> ClassTree:

@@ -201,9 +201,13 @@ class TreePass:
             if product is None:
                 product = np.ones((patterns.sizes[latent], tree.n_states), dtype=self.dtype)
             for child in self._children[latent]:
-                index = patterns.child_index[child]
-                product *= messages[child].take(index, axis=0)
-                log_scale += scales.pop(child).take(index)
+                if patterns.all_differ:
+                    product *= messages[child]
+                    log_scale += scales.pop(child)
+                else:
+                    index = patterns.child_index[child]
+                    product *= messages[child].take(index, axis=0)
+                    log_scale += scales.pop(child).take(index)
                 n_factors += 1
                 if n_factors % _RESCALE_EVERY == 0:
                     self._rescale(product, log_scale)
@@ -242,7 +246,11 @@ class TreePass:
         for latent in map(int, self.tree.order):
             state = states.pop(latent) if latent in states else root_state
             for child in self._children[latent]:
-                outside = add_by_index(patterns.child_index[child], state, patterns.sizes[child])
+                outside = (
+                    state.copy()
+                    if patterns.all_differ
+                    else add_by_index(patterns.child_index[child], state, patterns.sizes[child])
+                )
                 # A state with a zero message has no flow either: any divisor gives that zero.
                 outside /= np.maximum(up.messages[child], self._tiny)
                 up.messages[child] = outside

@@ -34,12 +34,14 @@ class Patterns:
             parent's patterns (U of the parent,).
         sizes: Number of patterns of every latent.
         row_index: (n,) root pattern of every row.
+        all_differ: whether every row has patterns of its own, numbered like the rows.
     """
 
     codes: list[Index]
     child_index: dict[int, Index]
     sizes: list[int]
     row_index: Index
+    all_differ: bool = False
 
 
 def find_patterns(
@@ -112,4 +114,5 @@ def identity_patterns(n_rows: int, n_columns: int, parent: npt.NDArray[np.int64]
         child_index={latent: every for latent, above in enumerate(parent) if above >= 0},
         sizes=[n_rows] * len(parent),
         row_index=every,
+        all_differ=True,
     )

@@ -1,0 +1,193 @@
+"""Fitting a head and deciding whether it stays.
+
+Many rows: the trees are boosted on the training rows until the held-out ones no longer gain, and
+the pool is fitted on the held-out rows. Few rows: one booster a fold, and the pool fitted on
+out-of-fold answers. Either way the gain is that of a pool fitted on other rows than it is measured
+on, and a head that stays has trees boosted again on all rows, in as many steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
+from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
+from fedcircuits.learners.hclt.head.pool import Pool, fit_pool
+from fedcircuits.learners.hclt.sample import Sample
+
+# A head stays if it takes this many paired standard errors, and this share, off the log-loss.
+LEAST_ERRORS, LEAST_SHARE = 2.0, 0.01
+# More rows carry more steps.
+_MORE_STEPS = 1.1
+# From how many classes on each has smaller and faster trees.
+MANY_CLASSES = 4
+# Below this many rows trees are smaller.
+FEW_ROWS = 5_000
+
+
+@dataclass(frozen=True)
+class HeadOptions:
+    """What the trees of a head look like.
+
+    Attributes:
+        n_codes: (D,) number of categories of every column, 0 for numbers.
+        forced: whether the head stays whatever it gains.
+        min_rows: least rows behind a leaf; by the number of rows if not given.
+    """
+
+    n_codes: IntArray
+    forced: bool = False
+    min_rows: int | None = None
+
+    def sizes(self, n_rows: int, n_classes: int) -> BoostOptions:
+        """Sizes of a booster for so many rows and classes."""
+        min_rows = self.min_rows or int(np.clip(n_rows // 50, 3, 20))
+        if n_classes > MANY_CLASSES:
+            return BoostOptions(100, 0.1, 8, min_rows, ridge=1.0, column_share=0.3)
+        if n_rows < FEW_ROWS:
+            return BoostOptions(300, 0.07, 31, min_rows, ridge=1.0, column_share=0.5)
+        return BoostOptions(400, 0.05, 63, min_rows, ridge=10.0, column_share=0.5)
+
+
+@dataclass(frozen=True)
+class Head:
+    """Trees and how they are pooled with the circuit's posterior."""
+
+    trees: BoostedTrees
+    pool: Pool
+
+
+@dataclass(frozen=True)
+class HeadTrial:
+    """What held-out rows say of a head.
+
+    Attributes:
+        pool: how trees and circuit are pooled.
+        n_steps: of boosting, before held-out rows stopped gaining.
+        kept: whether the head stays.
+        log_loss: of the circuit alone on these rows, nats a row.
+        gain: what the head takes off it.
+        error: paired standard error of the gain.
+        n_rows: how many rows these are.
+    """
+
+    pool: Pool
+    n_steps: int
+    kept: bool
+    log_loss: float
+    gain: float
+    error: float
+    n_rows: int
+
+
+def judged(
+    n_steps: int,
+    outputs: FloatArray,
+    log_tilt: FloatArray,
+    labels: IntegerArray,
+    weights: FloatArray,
+    forced: bool,
+) -> HeadTrial:
+    """Pool trees with the circuit on rows neither has seen, and weigh what that gains.
+
+    Args:
+        n_steps: of boosting.
+        outputs: (n, K) of the trees, out of fold.
+        log_tilt: (n, P) log t(y | x), out of fold.
+        labels: (n,) classes.
+        weights: (n,) row weights.
+        forced: whether the head stays whatever it gains.
+    """
+    n = len(labels)
+    every, half = np.arange(n), np.arange(n) % 2 == 1
+    gains = np.empty(n)
+    before = log_tilt[every, labels]
+    for part in (half, ~half):
+        other = fit_pool(log_tilt[~part], outputs[~part], labels[~part], weights[~part])
+        after = other.log_posterior(log_tilt[part], outputs[part])
+        gains[part] = after[np.arange(part.sum()), labels[part]] - before[part]
+    share = weights / weights.sum()
+    gain, loss = float(share @ gains), -float(share @ before)
+    error = float(np.sqrt(np.square(share * (gains - gain)).sum()))
+    pool = fit_pool(log_tilt, outputs, labels, weights)
+    kept = forced or (gain > max(LEAST_ERRORS * error, LEAST_SHARE * loss) and pool.trees > 0)
+    return HeadTrial(pool, n_steps, kept, loss, gain, error, n)
+
+
+def try_on_held_out(
+    train: Sample, held: Sample, log_tilt: FloatArray, options: HeadOptions, seed: int
+) -> HeadTrial:
+    """Boost on training rows until the held-out ones stop gaining, and pool there.
+
+    Args:
+        train: rows to boost on.
+        held: rows that neither the trees nor the circuit behind `log_tilt` has seen.
+        log_tilt: (n held, P) log t(y | x).
+        options: what the trees look like.
+        seed: of the boosting.
+    """
+    values, labels = _labelled(held)
+    trees = boost(
+        *_labelled(train),
+        train.weights,
+        options.n_codes,
+        options.sizes(len(train.codes), log_tilt.shape[1]),
+        seed,
+        (values, labels, held.weights),
+    )
+    outputs = trees.outputs(values)
+    return judged(_steps(trees), outputs, log_tilt, labels, held.weights, options.forced)
+
+
+def try_out_of_fold(
+    rows: Sample, fold_of: IntArray, log_tilt: FloatArray, options: HeadOptions, seed: int
+) -> HeadTrial:
+    """One booster a fold, each ended by its own fold, and a pool for all of them.
+
+    Args:
+        rows: all rows.
+        fold_of: (n,) fold of every row.
+        log_tilt: (n, P) log t(y | x), out of fold.
+        options: what the trees look like.
+        seed: of the boosting.
+    """
+    values, labels = _labelled(rows)
+    n_classes = log_tilt.shape[1]
+    steps, outputs = [], np.empty((len(labels), 1 if n_classes == 2 else n_classes))
+    for fold in range(int(fold_of.max()) + 1):
+        inside, out = fold_of != fold, fold_of == fold
+        trees = boost(
+            values[inside],
+            labels[inside],
+            rows.weights[inside],
+            options.n_codes,
+            options.sizes(int(inside.sum()), n_classes),
+            seed + fold,
+            (values[out], labels[out], rows.weights[out]),
+        )
+        outputs[out] = trees.outputs(values[out])
+        steps.append(_steps(trees))
+    n_steps = round(float(np.mean(steps)))
+    return judged(n_steps, outputs, log_tilt, labels, rows.weights, options.forced)
+
+
+def final_head(trial: HeadTrial, rows: Sample, options: HeadOptions, seed: int) -> Head:
+    """The head that was tried with trees boosted on all rows."""
+    values, labels = _labelled(rows)
+    sizes = options.sizes(len(labels), trial.pool.shift.size)
+    n_steps = max(round(_MORE_STEPS * trial.n_steps), 1)
+    sizes = replace(sizes, n_steps=n_steps)
+    return Head(boost(values, labels, rows.weights, options.n_codes, sizes, seed), trial.pool)
+
+
+def _steps(trees: BoostedTrees) -> int:
+    return int(trees.roots.size // trees.baseline.size)
+
+
+def _labelled(rows: Sample) -> tuple[FloatArray, IntegerArray]:
+    assert rows.values is not None
+    assert rows.labels is not None
+    return rows.values, rows.labels

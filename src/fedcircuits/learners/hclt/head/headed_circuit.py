@@ -1,0 +1,381 @@
+"""A circuit with a head for its label: p(x, y) = m(x) q(y | x).
+
+m(x) is the tilted circuit's own marginal, q a pool of the circuit's posterior with boosted trees
+(`pool.py`). Whatever q is, p has mass one and the circuit's density of x; answers about complete
+rows are exact. Where a cell is missing, q is averaged over completions drawn from m, with the
+circuit's exact posterior as control variate:
+
+    p(y | observed) = t(y | observed) + mean over completions of [q(y | x) - t(y | x)]
+
+The draws depend on the row alone, so that an answer repeats and all queries agree. Where the
+missing cells have few completions all of them are summed, which is exact again. Events are summed
+over states; the trees then see one value of each state of a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.circuits import Circuit
+from fedcircuits.density import Density, outcome_codes, powers
+from fedcircuits.density.by_state import events_by_state
+from fedcircuits.density.conditioned import Conditioned
+from fedcircuits.density.fit_report import FitReport
+from fedcircuits.encoding import Record
+from fedcircuits.errors import StorageError
+from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.completions import Completer, Completions, estimate
+from fedcircuits.learners.hclt.head.pool import Pool
+from fedcircuits.learners.hclt.head.stored_head import parts_of
+from fedcircuits.learners.hclt.tree.class_tree import ClassTree
+from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
+from fedcircuits.schema import Schema, Table
+
+# Completions behind answers given the label, and behind a covariance.
+_GIVEN_LABEL, _COVARIANCE = 64, 2048
+_TRIES = 16
+_Hook = Callable[[Table], FloatArray]
+
+
+@events_by_state
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadedCircuit(Density):
+    """A tilted circuit with boosted trees pooled into the posterior of its label.
+
+    Attributes:
+        tree: the tilted circuit's tables, over the columns of the schema without the label.
+        schema: of the rows.
+        label: name of y.
+        trees: boosted trees over the columns without the label.
+        pool: how the two posteriors are pooled.
+        fit_report: what the learner reports.
+    """
+
+    tree: ClassTree
+    schema: Schema
+    label: str
+    trees: BoostedTrees
+    pool: Pool
+    fit_report: FitReport | None = None
+
+    @cached_property
+    def base(self) -> Circuit:
+        """The tilted circuit: the density of x, and the posterior t."""
+        return to_circuit(self.tree, self.schema, self.label, None)
+
+    @cached_property
+    def _at(self) -> int:
+        at: int = self.schema.position(self.label)
+        return at
+
+    @cached_property
+    def _completer(self) -> Completer:
+        return Completer(self.tree, self.trees, self.pool, self.schema, self.label)
+
+    def __repr__(self) -> str:
+        return (
+            f"HeadedCircuit({self.base!r}, {self.trees.roots.size} trees with "
+            f"{self.trees.n_leaves} leaves for {self.label!r}: weights {self.pool.tilt:.3g} of "
+            f"the circuit, {self.pool.trees:.3g} of the trees)"
+        )
+
+    @property
+    def n_parameters(self) -> int:
+        """Those of the circuit, of the trees and of the pool."""
+        return self.base.n_parameters + self.trees.n_numbers + 2 + self.pool.shift.size
+
+    @property
+    def mpe_is_exact(self) -> bool:
+        """Never known to be."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """False: with missing cells, what is asked about or given the label is an estimate."""
+        return False
+
+    # --- the posterior of the label ---------------------------------------------------------------
+
+    def _is_open(self, table: Table) -> Any:
+        """(n,) whether a cell besides the label is missing."""
+        return ~np.delete(table.observed, self._at, axis=1).all(axis=1)
+
+    def _label_posterior(self, table: Table) -> tuple[FloatArray, FloatArray]:
+        """(n, Y) p(y | observed cells of x), NaN where those have probability zero, and its error.
+
+        The error is the standard error, widened for the few draws so that 1.96 of them cover as
+        a normal 95 % interval should.
+        """
+        answer = np.empty((len(table), self.tree.n_classes))
+        error = np.zeros(answer.shape)
+        is_open = self._is_open(table)
+        if not is_open.all():
+            answer[~is_open] = np.exp(self._completer.complete(table.rows(~is_open))[1])
+        gaps = np.flatnonzero(is_open)
+        for part, log_tilt, found in self._completer.completed(table.rows(gaps)):
+            answer[gaps[part]], error[gaps[part]] = estimate(
+                np.exp(log_tilt), found, self.pool.limit
+            )
+        return answer, error
+
+    def posterior_table(self, table: Table, column: int) -> FloatArray:
+        return self.posterior_with_error(table, column)[0]
+
+    def posterior_with_error(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
+        if table.events is not None:  # summed over states; the error of that is not known
+            answer = self.posterior_table(table, column)
+            return answer, np.full(answer.shape, np.nan)
+        if column == self._at:
+            return self._label_posterior(table)
+        known = table.observed[:, self._at]
+        observed = table.observed.copy()
+        observed[:, column] = True
+        others = ~observed.all(axis=1)
+        answer = self.base.posterior_table(table, column)
+        error = np.zeros(answer.shape)
+        alone = np.flatnonzero(known & ~others)  # every outcome makes a complete row
+        if alone.size:
+            answer[alone] = super().posterior_table(table.rows(alone), column)
+        rest = np.flatnonzero(known & others)
+        if rest.size:
+            change, error[rest] = self._change_given_label(table.rows(rest), column)
+            answer[rest] = np.maximum(answer[rest] + change, 0.0)
+            with np.errstate(invalid="ignore"):
+                answer[rest] /= answer[rest].sum(axis=1, keepdims=True)
+        return answer, error
+
+    def _change_given_label(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
+        """(n, k) what the head adds to a column's posterior given the label, and its error."""
+        codes = outcome_codes(self.schema.variables[column])
+        observed = table.observed.copy()
+        observed[:, column] = False
+        table = replace(table, observed=observed)
+        answer, error = np.zeros((2, len(table), codes.size))
+        j = self._completer.columns.index(column)
+        for part, found, head, tilt in self._given_label(table):
+            here = (self._completer.numbers(found, j)[:, None] == codes).astype(float)
+            change = (head - tilt)[:, None] * here
+            np.add.at(answer[part], found.row, change)
+            drawn = ~found.listed[found.row]
+            np.add.at(error[part], found.row[drawn], change[drawn] ** 2)
+        return answer, np.sqrt(error)
+
+    def log_prob_table(self, table: Table) -> FloatArray:
+        answer = self.base.log_prob_table(self._hidden(table))
+        known = np.flatnonzero(table.observed[:, self._at] & (answer > -np.inf))
+        if known.size:
+            rows = table.rows(known)
+            classes = rows.values[:, self._at].astype(np.int64)
+            posterior = self._label_posterior(rows)[0][np.arange(known.size), classes]
+            with np.errstate(divide="ignore"):
+                answer[known] += np.log(posterior)
+        return answer
+
+    def _hidden(self, table: Table) -> Table:
+        observed = table.observed.copy()
+        observed[:, self._at] = False
+        return replace(table, observed=observed)
+
+    # --- given the label: completions drawn from t(x | y), weighted by q / t ----------------------
+
+    def _given_label(self, table: Table, n_drawn: int = _GIVEN_LABEL) -> Any:
+        """Chunks of rows with a label: slice, completions, and two weights (N,) of each.
+
+        The first are the shares of the completions under the head, the second under the circuit;
+        both sum to one in a row. A mean under the head is the circuit's own, which is exact, plus
+        the sum of the weights' difference times the function.
+        """
+        label = table.values[:, self._at].astype(np.int64)
+        for part, _, found in self._completer.completed(table, label, n_drawn):
+            y = label[part][found.row]
+            every = np.arange(found.row.size)
+            listed = found.listed[found.row]
+            tilt = found.weight * np.where(listed, np.exp(found.log_tilt[every, y]), 1.0)
+            with np.errstate(invalid="ignore"):
+                ratio = np.exp(found.log_head[every, y] - found.log_tilt[every, y])
+            head = tilt * np.nan_to_num(ratio, nan=1.0)
+            n = part.stop - part.start
+            for weight in (head, tilt):
+                total = np.bincount(found.row, weight, minlength=n)[found.row]
+                weight /= np.where(total > 0, total, 1.0)
+            yield part, found, head, tilt
+
+    def moment_table(self, table: Table, order: int) -> FloatArray:
+        answer = self.base.moment_table(table, order)
+        known = table.observed[:, self._at]
+        gaps = np.flatnonzero(known & self._is_open(table))
+        for part, found, head, tilt in self._given_label(table.rows(gaps)):
+            for j, at in enumerate(self._completer.columns):
+                values = self._completer.numbers(found, j)
+                change = (head - tilt) * powers(self.schema.variables[at], values, order)
+                rows = gaps[part]
+                added = np.bincount(found.row, change, minlength=rows.size)
+                answer[rows, at] += np.where(table.observed[rows, at], 0.0, added)
+        free = np.flatnonzero(~known)
+        if free.size:
+            posterior = self._label_posterior(table.rows(free))[0]
+            answer[free, self._at] = posterior @ powers(*self._label_values, order)
+        return answer
+
+    @cached_property
+    def _label_values(self) -> tuple[Any, FloatArray]:
+        variable = self.schema.variables[self._at]
+        return variable, np.arange(len(variable.categories), dtype=float)
+
+    def variance_table(self, table: Table) -> FloatArray:
+        """About the circuit's means, so that a large mean costs no digits."""
+        answer = self.base.variance_table(table)
+        known = table.observed[:, self._at]
+        gaps = np.flatnonzero(known & self._is_open(table))
+        rows = table.rows(gaps)
+        centre, there = self.base.mean_table(rows), self.base.moment_table(rows, 0)
+        for part, found, head, tilt in self._given_label(rows):
+            mine = gaps[part]
+            for j, at in enumerate(self._completer.columns):
+                values, variable = self._completer.numbers(found, j), self.schema.variables[at]
+                seen = powers(variable, values, 0)
+                away = (powers(variable, values, 1) - centre[part][found.row, at]) * seen
+                change = [
+                    np.bincount(found.row, (head - tilt) * f, minlength=mine.size)
+                    for f in (seen, away, away**2)
+                ]
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    mass = there[part, at] + change[0]
+                    second = (there[part, at] * answer[mine, at] + change[2]) / mass
+                    spread = np.maximum(second - (change[1] / mass) ** 2, 0.0)
+                answer[mine, at] = np.where(table.observed[mine, at], answer[mine, at], spread)
+        free = np.flatnonzero(~known)
+        if free.size:
+            posterior = self._label_posterior(table.rows(free))[0]
+            numbers = powers(*self._label_values, 1)
+            mean = posterior @ numbers
+            answer[free, self._at] = (posterior * (numbers - mean[:, None]) ** 2).sum(axis=1)
+        return answer
+
+    def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
+        answer = self.base.covariance_table(evidence, columns)
+        if not self._is_open(evidence)[0]:
+            return self._with_label_variance(answer, evidence, columns)
+        centre = self.base.mean_table(evidence)[0]
+        inside = [j for j, at in enumerate(self._completer.columns) if at in columns]
+        place = [columns.index(self._completer.columns[j]) for j in inside]
+
+        def away(found: Completions) -> FloatArray:
+            """(N, d) distances of the completions from the means, 0 where there is no value."""
+            parts = []
+            for j in inside:
+                at = self._completer.columns[j]
+                variable, values = self.schema.variables[at], self._completer.numbers(found, j)
+                seen = powers(variable, values, 0) * float(not evidence.observed[0, at])
+                parts.append((powers(variable, values, 1) - centre[at]) * seen)
+            return np.stack(parts, axis=1) if parts else np.zeros((found.row.size, 0))
+
+        if evidence.observed[0, self._at]:
+            for _, found, head, tilt in self._given_label(evidence, _COVARIANCE):
+                x = away(found)
+                moved = (x * (head - tilt)[:, None]).T @ x
+                mean = (head - tilt) @ x  # the circuit's own is zero
+                answer[np.ix_(place, place)] += moved - np.outer(mean, mean)
+            return answer
+        if self._at in columns:
+            i = columns.index(self._at)
+            numbers = powers(*self._label_values, 1)
+            for _, _, found in self._completer.completed(evidence, n_drawn=_COVARIANCE):
+                change = (np.exp(found.log_head) - np.exp(found.log_tilt)) @ numbers
+                x = away(found)
+                moved = (found.weight * (change - found.weight @ change)) @ (x - found.weight @ x)
+                answer[i, place] += moved
+                answer[place, i] += moved
+        return self._with_label_variance(answer, evidence, columns)
+
+    def _with_label_variance(
+        self, matrix: FloatArray, evidence: Table, columns: list[int]
+    ) -> FloatArray:
+        """The matrix with the variance of a free label on its diagonal."""
+        if self._at in columns and not evidence.observed[0, self._at]:
+            i = columns.index(self._at)
+            matrix[i, i] = self.variance_table(evidence)[0, self._at]
+        return matrix
+
+    # --- samples and completions ------------------------------------------------------------------
+
+    def sample_table(self, table: Table, rng: np.random.Generator) -> FloatArray:
+        answer = table.values.copy()
+        known = table.observed[:, self._at]
+        free, bound = np.flatnonzero(~known), np.flatnonzero(known & self._is_open(table))
+        if free.size:
+            drawn, _, log_head = self._drawn(table.rows(free), None, rng)
+            rising = np.cumsum(np.exp(log_head), axis=1)
+            u = rng.random(free.size) * rising[:, -1]
+            label = (rising <= u[:, None]).sum(axis=1)
+            drawn[:, self._at] = np.minimum(label, rising.shape[1] - 1)
+            answer[free] = drawn
+        while bound.size:  # rejection: q / t is at most exp(limit)
+            tries = np.repeat(bound, _TRIES)
+            label = table.values[tries, self._at].astype(np.int64)
+            drawn, log_tilt, log_head = self._drawn(table.rows(tries), label, rng)
+            every = np.arange(tries.size)
+            accept = np.exp(log_head[every, label] - log_tilt[every, label] - self.pool.limit)
+            taken = (rng.random(tries.size) < accept).reshape(-1, _TRIES)
+            hit = taken.any(axis=1)
+            first = taken.argmax(axis=1) + _TRIES * np.arange(bound.size)
+            answer[bound[hit]] = drawn[first[hit]]
+            bound = bound[~hit]
+        return answer
+
+    def _drawn(
+        self, table: Table, label: IntArray | None, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(n, D) rows with missing cells drawn by the circuit, and (n, Y) log t and log q there."""
+        values = self._completer.sampled(table, label, rng)
+        whole = replace(table, values=values, observed=np.ones(values.shape, dtype=bool))
+        return values, *self._completer.complete(whole)
+
+    def mpe_table(self, table: Table) -> FloatArray:
+        """The circuit's completion of x, then the label likeliest given it: a decoding."""
+        answer = self.base.mpe_table(table)
+        free = np.flatnonzero(~table.observed[:, self._at])
+        if free.size:
+            whole = replace(
+                table.rows(free),
+                values=answer[free],
+                observed=np.ones((free.size, len(self.schema)), dtype=bool),
+            )
+            answer[free, self._at] = self._completer.complete(whole)[1].argmax(axis=1)
+        return answer
+
+    def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:
+        if self.label not in keep and not evidence.observed[0, self._at]:
+            return self.base.restrict(keep, evidence)
+        return Conditioned(self, keep, evidence)
+
+    # --- storage ----------------------------------------------------------------------------------
+
+    def to_record(self) -> Record:
+        report = None if self.fit_report is None else self.fit_report.to_json()
+        header = {
+            "schema": self.schema.to_json(),
+            "label": self.label,
+            "fit_report": report,
+            "pool": {name: getattr(self.pool, name) for name in ("tilt", "trees", "limit")},
+        }
+        arrays = {f"tree.{name}": array for name, array in self.tree.arrays().items()}
+        arrays |= {f"trees.{name}": array for name, array in self.trees.arrays().items()}
+        arrays |= {"pool.shift": self.pool.shift, "pool.classes": self.pool.classes}
+        return Record("headed_circuit", header, arrays)
+
+    @staticmethod
+    def from_record(record: Record) -> HeadedCircuit:
+        """Inverse of `to_record`; anything that is not as it should be is a `StorageError`."""
+        try:
+            return HeadedCircuit(*parts_of(record))
+        except StorageError:
+            raise
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise StorageError(f"the headed circuit in the file is not valid: {error}") from None
