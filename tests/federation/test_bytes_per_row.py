@@ -99,7 +99,7 @@ def test_rows_that_are_asked_about_often_are_named_once() -> None:
     )
     by_verb = fed.ledger.table(["phase", "direction", "verb"])
     named = by_verb[(by_verb["verb"] == "name_rows") & (by_verb["direction"] == "to client")]
-    asked = by_verb[(by_verb["verb"] == "ask") & (by_verb["direction"] == "to client")]
+    asked = by_verb[(by_verb["verb"] == "ask_sealed") & (by_verb["direction"] == "to client")]
     assert named["messages"].sum() == 2  # one a client
     assert named["bytes"].sum() < 2 * (N / 8 + 1000)
     assert asked["messages"].sum() >= 4

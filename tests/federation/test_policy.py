@@ -199,8 +199,11 @@ def test_a_label_that_is_not_offered_as_one_is_not_used() -> None:
 
 def test_label_requests_of_few_rows_are_refused() -> None:
     member = ready(Policy(label="used", min_rows=5))
-    judge = m.Judge(rows="validation", log_joint=np.zeros((4, 2)))
-    assert "the label of 4 row(s)" in error_of(member.handle("judge", judge.to_bytes()))
+    key = m.PublicKey.from_bytes(member.handle("public_key", m.AskKey().to_bytes())).key
+    request = m.Calibrate("validation", 4, key, 2, (), np.zeros(2))
+    assert "the label of 4 row(s)" in error_of(member.handle("calibrate", request.to_bytes()))
+    ask = m.AskSealed(ModelName(JobId(JobKind.SUBSPACE, 0), 0), "log_prob", "validation", 4, key)
+    assert "models on 4 row(s)" in error_of(member.handle("ask_sealed", ask.to_bytes()))
 
 
 # --- small groups ---------------------------------------------------------------------------------

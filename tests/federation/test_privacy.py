@@ -167,7 +167,7 @@ def test_recovery_finds_a_label_of_some_rows() -> None:
     chosen = rng.random(200) < 0.5
     name = m.NameRows("v", pack_choice(chosen))
     named = named_choices([name.to_bytes()], 200)
-    scores = m.Judge("v", codes[chosen, None] + rng.normal(0, 0.1, (int(chosen.sum()), 1)))
+    scores = m.Answer(codes[chosen] + rng.normal(0, 0.1, int(chosen.sum())))
     assert recover_label([scores.to_bytes()], codes).source == ""
     assert recover_label([scores.to_bytes()], codes, named).accuracy > 0.97
     choice = pack_choice(chosen)

@@ -19,7 +19,6 @@ from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement._shared.aligned import aligned_share, common_rows
 from fedcircuits.federation.agreement._shared.validation import (
     judge,
-    log_joint_by_number,
     only_rows,
 )
 from fedcircuits.federation.agreement.anchors import Anchors
@@ -145,7 +144,7 @@ def _score(server: Server, rule: Rule, take: TakeModels, rows: Any) -> float:
         plain = replace(rule, calibration_rows=0)
         found = plain.train(server, take)
         gained = calibrated(server, found, rows).calibration
-        log_joint = log_joint_by_number(server, found, *plain.glue(found), rows)
-        return judge(server, log_joint, rows) - (0.0 if gained is None else gained.gain)
+        loss = judge(server, found, *plain.glue(found), rows)
+        return loss - (0.0 if gained is None else gained.gain)
     found = rule.train(server, take)
-    return judge(server, log_joint_by_number(server, found, *rule.glue(found), rows), rows)
+    return judge(server, found, *rule.glue(found), rows)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import IntArray
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.aligned import (
     assign_classes,
     common_rows,
     name_rows,
 )
-from fedcircuits.federation.agreement._shared.validation import ask_by_number, only_rows
+from fedcircuits.federation.agreement._shared.validation import only_rows, scored, sealed_by_number
 from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.plan.weights import log_shares
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
@@ -28,16 +28,14 @@ from fedcircuits.federation.server.fitted_parts import (
     REBASE,
     FittedParts,
     TakeModels,
-    class_log_probs,
     fit,
     indicator_leaf,
     rebased,
 )
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.names import STRATA, Job, JobId, JobKind, ModelKey
+from fedcircuits.federation.wire.names import STRATA, Job, JobId, JobKind
 from fedcircuits.federation.wire.seeds import named_rng
-from fedcircuits.schema import Table
 
 VALIDATION_SHARE, LEAST_ROWS = 0.1, 200
 
@@ -71,7 +69,8 @@ class ProductOfClasses:
             "rows per label class",
             "where the label is not shared: its code, without its name, of the aligned rows, from "
             "the owner to the server and on to the others",
-            "for calibration: log-likelihoods of validation rows, which go to the label's owner",
+            "for calibration: log-likelihoods of validation rows, sealed for the label's owner; "
+            "the server relays ciphertext",
         )
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
@@ -157,17 +156,31 @@ class ProductOfClasses:
 
 def calibrated(server: Server, found: FittedParts, rows: IntArray) -> FittedParts:
     """Weigh the subspaces' evidence on validation rows; the label's owner does the fitting."""
+    assert server.label is not None
+    spaces = sorted({key.job for key in found.models}, key=str)
+    codes = range(server.schema[server.label].n_codes)
+    held = {
+        (s, y): [k for k in sorted(found.models) if (k.job, k.cls) == (space, y)]
+        for s, space in enumerate(spaces)
+        for y in codes
+    }
+    if not all(held.values()):
+        return found  # a class is unknown to a whole subspace
 
-    def asked(key: ModelKey, _: Table) -> FloatArray:
-        return ask_by_number(server, key, rows, "log_prob")
+    def ask(client: str, key: str) -> m.Calibrated:
+        pieces = [
+            m.WeightedPiece(
+                s, y, float(weight), sealed_by_number(server, model, rows, "log_prob", key)
+            )
+            for (s, y), keys in held.items()
+            for model, weight in zip(keys, log_shares([found.rows[k] for k in keys]), strict=True)
+        ]
+        name = name_rows(server, client, rows)
+        prior = log_shares(found.tables["label"])
+        request = m.Calibrate(name, rows.size, key, len(spaces), tuple(pieces), prior)
+        return server.call(m.CALIBRATE, {client: request})[client]
 
-    log_probs = class_log_probs(found, Table.empty(server.schema, rows.size), asked)
-    if log_probs is None:
-        return found
-    owner = server.label_holders[0]
-    name = name_rows(server, owner, rows)
-    request = m.Calibrate(name, log_probs, log_shares(found.tables["label"]))
-    reply = server.call(m.CALIBRATE, {owner: request})[owner]
+    reply = scored(server, ask)
     if reply.gain <= 0:
         return found
     return replace(found, calibration=Calibration(reply.weights, reply.bias, reply.gain))

@@ -22,15 +22,20 @@ from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.answer import Answering
 from fedcircuits.federation.client.branches import Branch, Branches, branch_of
-from fedcircuits.federation.client.calibration import fit_calibration, label_log_joint, log_loss
 from fedcircuits.federation.client.classifiers import train_classifier
-from fedcircuits.federation.client.clustering import cluster_rows, drawn_classes, unnamed
+from fedcircuits.federation.client.clustering import (
+    cluster_rows,
+    drawn_classes,
+    strata_of_label,
+    unnamed,
+)
 from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import own_centres, sums_around
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, label_counts, labels
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
+from fedcircuits.federation.client.validation import Validation
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import check_distinct, digests, fingerprint
 from fedcircuits.federation.wire.masking import masked
@@ -45,11 +50,12 @@ from fedcircuits.federation.wire.names import (
 from fedcircuits.federation.wire.noise import KeyedNoise
 from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.randomised_response import randomise
+from fedcircuits.federation.wire.sealing import SealingKey
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Schema, Table
 
 
-class Client:
+class Client(Validation):
     """One member of a federation.
 
     Args:
@@ -90,6 +96,7 @@ class Client:
         self._seed = 0
         self._table: Table | None = None
         self._aligned = AlignedRows(name)
+        self._sealing = SealingKey()  # made here, whenever the client starts
         self._groups: dict[Grouping, IntArray] = {}  # part of every row, -1 for none
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[ModelName, Density] = {}
@@ -173,14 +180,6 @@ class Client:
 
     # --- agreement --------------------------------------------------------------------------------
 
-    def _codes_of_label(self) -> IntArray:
-        """(n,) label code of every row, 0 where there is no label."""
-        table = self._have()
-        if self._label is None or self._label not in table.schema:
-            return np.zeros(len(table), dtype=np.int64)
-        at = table.schema.position(self._label)
-        return np.where(table.observed[:, at], table.values[:, at], 0).astype(np.int64)
-
     @handles(m.CLUSTER)
     def _cluster(self, request: m.Cluster) -> m.Clustered:
         table = self._have()
@@ -202,10 +201,9 @@ class Client:
     @handles(m.ASSIGN)
     def _assign(self, request: m.Assign) -> m.Ready:
         """Latent classes: sent for aligned rows, drawn from r(l | k) for the others."""
-        classes = np.full(len(self._have()), -1, dtype=np.int64)
-        if request.source is not None and request.table.size:
-            rng = named_rng(self._seed, self.name, request.group)
-            classes = drawn_classes(request.table, self._groups[request.source], rng)
+        clusters = None if request.source is None else self._groups[request.source]
+        rng = named_rng(self._seed, self.name, request.group)
+        classes = drawn_classes(request.table, clusters, len(self._have()), rng)
         rows = self._aligned.chosen(request.choice)
         classes[rows] = unpack_codes(request.classes, rows.size, request.table.shape[1])
         self._groups[request.group] = classes
@@ -221,7 +219,11 @@ class Client:
 
     def _strata(self, within_label: bool) -> IntArray:
         """(n,) the label of every row where clusters are to be within it."""
-        return self._codes_of_label() if within_label else np.zeros(len(self._have()), dtype=int)
+        return (
+            strata_of_label(self._have(), self._label)
+            if within_label
+            else np.zeros(len(self._have()), dtype=int)
+        )
 
     @handles(m.CENTRES)
     def _centres(self, request: m.AskCentres) -> m.CentreSums:
@@ -323,45 +325,7 @@ class Client:
         self._models |= made
         return reply
 
-    @handles(m.JUDGE)
-    def _judge(self, request: m.Judge) -> m.Judged:
-        """Log-loss of the label; the label itself stays here."""
-        codes, known = self._labels_of(request.rows)
-        return m.Judged(log_loss(request.log_joint[known], codes[known]), int(known.sum()))
-
-    @handles(m.CALIBRATE)
-    def _calibrate(self, request: m.Calibrate) -> m.Calibrated:
-        """Weights of the evidence, fitted where the label is."""
-        codes, known = self._labels_of(request.rows)
-        found = fit_calibration(request.log_probs[known], codes[known], request.log_prior)
-        if found is None:
-            return m.Calibrated(np.zeros(0), np.zeros(0), 0.0)
-        return m.Calibrated(found.weights, found.bias, found.gain)
-
-    def _labels_of(self, name: str) -> tuple[IntArray, BoolArray]:
-        """Label codes of named rows, and whether they are known."""
-        rows = self._aligned.named(name)
-        codes, known = labels(self._have(), self._label, self.name)
-        return codes[rows], known[rows]
-
     # --- queries on models that stay --------------------------------------------------------------
-
-    @handles(m.ASK)
-    def _ask(self, request: m.Ask) -> m.Answer:
-        """Log-likelihoods of aligned rows, for weights and validation during training."""
-        model = self._models[request.model]
-        named = self._aligned.named(request.rows)
-        if named.size != request.n_rows:
-            raise FedcircuitsError(
-                f"client {self.name!r} holds {named.size} of the {request.n_rows} rows asked for"
-            )
-        rows = self._have().columns(list(model.schema.names)).rows(named)
-        table = replace(rows, schema=model.schema)
-        if request.what == "log_prob":
-            return m.Answer(model.log_prob_table(table))
-        if request.what == "label":
-            return m.Answer(label_log_joint(model, table, self._label))
-        raise FedcircuitsError(f"no question {request.what!r}")
 
     @handles(m.QUERY)
     def _query(self, request: m.Query) -> m.Answers:

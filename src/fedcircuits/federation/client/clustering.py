@@ -77,13 +77,23 @@ def cluster_rows(
     return index, np.array(stratum_of, dtype=np.int64)
 
 
+def strata_of_label(table: Table, label: str | None) -> IntArray:
+    """(n,) label code of every row, 0 where there is no label."""
+    if label is None or label not in table.schema:
+        return np.zeros(len(table), dtype=np.int64)
+    at = table.schema.position(label)
+    return np.where(table.observed[:, at], table.values[:, at], 0).astype(np.int64)
+
+
 def unnamed(strata: IntArray) -> IntArray:
     """Strata numbered by size of code only: which clusters belong together, not to which label."""
     numbers = np.unique(strata, return_inverse=True)[1]
     return numbers.astype(np.uint8 if numbers.max(initial=0) < 256 else np.int32)
 
 
-def drawn_classes(table: FloatArray, clusters: IntArray, rng: np.random.Generator) -> IntArray:
+def drawn_classes(
+    table: FloatArray, clusters: IntArray | None, n_rows: int, rng: np.random.Generator
+) -> IntArray:
     """(n,) a latent class of each row drawn from r(l | k) of its cluster.
 
     The likeliest class would do where clusters separate classes; where they do not, it would give
@@ -91,9 +101,12 @@ def drawn_classes(table: FloatArray, clusters: IntArray, rng: np.random.Generato
 
     Args:
         table: (K, R) r(l | k).
-        clusters: (n,) k of each row.
+        clusters: (n,) k of each row; without them, or with an empty table, every class is -1.
+        n_rows: n.
         rng: source of the draws.
     """
+    if clusters is None or not table.size:
+        return np.full(n_rows, -1, dtype=np.int64)
     upto = np.cumsum(table, axis=1, dtype=float)[clusters]  # (n, R)
     at = rng.random(len(clusters))[:, None] * upto[:, -1:]
     return np.asarray((at >= upto).sum(axis=1).clip(max=table.shape[1] - 1), dtype=np.int64)

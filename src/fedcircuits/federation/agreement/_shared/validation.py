@@ -1,20 +1,20 @@
 """Validation rows: left out of fits, scored where the label is, no cell and no label in transit.
 
-A circuit is scored on aligned rows by number: every client says how likely its part of a row is
-under each of its models, the server carries those numbers up through sums and products, and the
-label's owner compares the outcome with its label.
+A circuit is scored on aligned rows by number: every client computes how likely its part of a row is
+under each of its models and seals the numbers for the label's owner, who carries them up through
+sums and products and compares the outcome with its label. The server relays ciphertext.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.circuits.evaluation_plan import EvaluationPlan
-from fedcircuits.circuits.passes import sum_product, up
+from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import choice_of, name_rows
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts
@@ -23,7 +23,8 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import ModelKey
 from fedcircuits.schema import Table
 
-ROWS_PER_PASS = 4096
+TRIES = 3
+Reply = TypeVar("Reply", m.Judged, m.Calibrated)
 
 
 def ask_by_number(server: Server, key: ModelKey, numbers: IntArray, what: str) -> FloatArray:
@@ -45,10 +46,44 @@ def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]
         server.call(m.USE_ROWS, here)
 
 
-def log_joint_by_number(
+def sealed_by_number(
+    server: Server, model: ModelKey, numbers: IntArray, what: str, key: str
+) -> m.Piece:
+    """A client's answer about aligned rows of its own, sealed for the holder of a public key."""
+    rows = name_rows(server, model.client, numbers)
+    request = m.AskSealed(model.name, what, rows, numbers.size, key)
+    reply = server.call(m.ASK_SEALED, {model.client: request})[model.client]
+    return m.Piece(reply.values, reply.context)
+
+
+def scorer(server: Server) -> str:
+    """The client that evidence is sealed for: the label's owner, or else one by the seed."""
+    holders = server.label_holders
+    return holders[0] if holders else server.clients[server.seed % len(server.clients)]
+
+
+def scored(server: Server, ask: Callable[[str, str], Reply]) -> Reply:
+    """Return what the scorer replies to sealed evidence; again where it has a new key by then.
+
+    A client that was started anew between two messages has another key.
+
+    Args:
+        server: the run.
+        ask: sends sealed evidence, given the scorer's name and its public key.
+    """
+    client = scorer(server)
+    for _ in range(TRIES):
+        key = server.call(m.PUBLIC_KEY, {client: m.AskKey()})[client].key
+        reply = ask(client, key)
+        if reply.key == key:
+            return reply
+    raise ClientError(client, f"it had another key after each of {TRIES} messages: start it again")
+
+
+def judge(
     server: Server, fitted: FittedParts, builder: CircuitBuilder, root: int, numbers: IntArray
-) -> FloatArray:
-    """(n, Y) log p(x, y) of aligned rows for every class y; (n, 1) log p(x) without a label.
+) -> float:
+    """Mean log-loss of the label, from its owner; without a label the mean of -log p(x).
 
     Args:
         server: the run.
@@ -60,32 +95,24 @@ def log_joint_by_number(
     n_classes = 1 if server.label is None else server.schema[server.label].n_codes
     keys = {id(model): key for key, model in fitted.models.items()}
     structure, kept = builder.graph.below(root, len(builder.parts))
-    leaves = np.empty((kept.size, numbers.size, n_classes))
-    for at, part in enumerate(kept):
-        model = builder.parts[part]
-        if id(model) in keys:
-            leaves[at] = ask_by_number(server, keys[id(model)], numbers, "label")
-        else:  # the label's indicator, which lives here
-            every = Table.empty(model.schema, n_classes)
-            every.values[:, 0], every.observed[:, 0] = np.arange(n_classes), True
-            leaves[at] = model.log_prob_table(every)
-    answer = np.empty((numbers.size, n_classes))
-    plan = EvaluationPlan.of(structure)
-    for start in range(0, numbers.size, ROWS_PER_PASS):
-        rows = slice(start, start + ROWS_PER_PASS)
-        for y in range(n_classes):
-            values = np.zeros((structure.n_nodes, leaves[:, rows].shape[1]))
-            values[: kept.size] = leaves[:, rows, y]
-            up(plan, values, sum_product)
-            answer[rows, y] = values[-1]
-    return answer
 
+    def ask(client: str, key: str) -> m.Judged:
+        pieces: list[m.Piece] = []
+        piece_of = np.full(kept.size, -1, dtype=np.int64)
+        constants = np.zeros((kept.size, n_classes))
+        for at, part in enumerate(kept):
+            model = builder.parts[part]
+            if id(model) in keys:
+                piece_of[at] = len(pieces)
+                pieces.append(sealed_by_number(server, keys[id(model)], numbers, "label", key))
+            else:  # the label's indicator, which lives here
+                every = Table.empty(model.schema, n_classes)
+                every.values[:, 0], every.observed[:, 0] = np.arange(n_classes), True
+                constants[at] = model.log_prob_table(every)
+        rows = name_rows(server, client, numbers)
+        request = m.Judge(
+            rows, numbers.size, key, tuple(pieces), piece_of, constants, **structure.arrays()
+        )
+        return server.call(m.JUDGE, {client: request})[client]
 
-def judge(server: Server, log_joint: FloatArray, numbers: IntArray) -> float:
-    """Mean log-loss of the label, from its owner; without a label the mean of -log p(x)."""
-    holders = server.label_holders
-    if not holders:
-        return -float(log_joint.mean())
-    name = name_rows(server, holders[0], numbers)
-    request = {holders[0]: m.Judge(name, log_joint)}
-    return server.call(m.JUDGE, request)[holders[0]].log_loss
+    return scored(server, ask).log_loss

@@ -17,4 +17,5 @@ from fedcircuits.federation.wire.requests.handshake import *  # noqa: F403
 from fedcircuits.federation.wire.requests.query import *  # noqa: F403
 from fedcircuits.federation.wire.requests.rounds import *  # noqa: F403
 from fedcircuits.federation.wire.requests.rows import *  # noqa: F403
+from fedcircuits.federation.wire.requests.validation import *  # noqa: F403
 from fedcircuits.federation.wire.verbs import VERBS as VERBS

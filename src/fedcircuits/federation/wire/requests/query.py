@@ -42,40 +42,6 @@ class Answer(Message):
         return None
 
 
-@dataclass(frozen=True)
-class Judge(Message):
-    """Server, to the label's owner: (n, Y) log p(x, y) of named rows; asks for the log-loss."""
-
-    rows: str
-    log_joint: Array
-
-
-@dataclass(frozen=True)
-class Judged(Message):
-    """Owner: the mean of -log p(y | x), and rows behind it. The label itself stays there."""
-
-    log_loss: float
-    n_rows: int
-
-
-@dataclass(frozen=True)
-class Calibrate(Message):
-    """Server, to the label's owner: (n, S, Y) log p(x_S | y) of named rows, and log q(y)."""
-
-    rows: str
-    log_probs: Array
-    log_prior: Array
-
-
-@dataclass(frozen=True)
-class Calibrated(Message):
-    """Owner: weights (S,) and biases (Y,), and the fall in log-loss; 0 where none is kept."""
-
-    weights: Array
-    bias: Array
-    gain: float
-
-
 # --- after training: models that stay at the client -----------------------------------------------
 
 
@@ -148,15 +114,6 @@ class Answers(Message):
 # --- what each of them is -------------------------------------------------------------------------
 
 
-def _label_used(request: Judge | Calibrate, terms: Terms, _: str | None) -> Asked:
-    if terms.label == "no":
-        return Asked(fault=f"the label; {LABEL_ALLOWED['no']}")
-    n = len(request.log_joint if isinstance(request, Judge) else request.log_probs)
-    if 0 < n < terms.min_rows:
-        return Asked(fault=f"the label of {n} row(s); the smallest group is {terms.min_rows}")
-    return Asked()
-
-
 def _query(request: Query, terms: Terms, label: str | None) -> Asked:
     of_questions = [name for question in request.questions for name in question.columns]
     names = (*request.columns, *request.keep, *request.given, *of_questions)
@@ -190,30 +147,6 @@ ASK = declare(
             ),
         ),
         reads_models=True,
-    )
-)
-JUDGE = declare(
-    Verb(
-        "judge",
-        Judge,
-        Judged,
-        "validation",
-        (Reveals("server", Level.AGGREGATES, "mean log-loss of the label"),),
-        asks=_label_used,
-        groups={"rows with a label": lambda reply: [reply.n_rows]},
-    )
-)
-CALIBRATE = declare(
-    Verb(
-        "calibrate",
-        Calibrate,
-        Calibrated,
-        "validation",
-        (
-            Reveals("server", Level.AGGREGATES, "weights of the clients' evidence"),
-            Reveals("model", Level.AGGREGATES, "the weights"),
-        ),
-        asks=_label_used,
     )
 )
 QUERY = declare(

@@ -1,0 +1,182 @@
+"""Evidence about validation rows: computed at each client, scored at the label's owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.circuits.evaluation_plan import EvaluationPlan
+from fedcircuits.circuits.passes import sum_product, up
+from fedcircuits.circuits.structure import Structure
+from fedcircuits.density import Density
+from fedcircuits.errors import FedcircuitsError, StorageError
+from fedcircuits.federation.client.aligned_rows import AlignedRows
+from fedcircuits.federation.client.calibration import (
+    fit_calibration,
+    label_log_joint,
+    log_loss,
+)
+from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.jobs import labels
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import ModelName
+from fedcircuits.federation.wire.sealing import SealingKey, seal
+from fedcircuits.schema import Table
+
+ROWS_PER_PASS = 4096
+
+
+def evidence(
+    request: m.Ask | m.AskSealed, model: Density, rows: Table, label: str | None, name: str
+) -> FloatArray:
+    """Return log-likelihoods of a client's own rows under one of its models.
+
+    Args:
+        request: "log_prob" (n,), or "label" (n, Y): with every class of the label.
+        model: of the client.
+        rows: the named rows, over all columns.
+        label: name of the label.
+        name: of the client, for errors.
+    """
+    if len(rows) != request.n_rows:
+        raise FedcircuitsError(
+            f"client {name!r} holds {len(rows)} of the {request.n_rows} rows asked for"
+        )
+    table = replace(rows.columns(list(model.schema.names)), schema=model.schema)
+    if request.what == "log_prob":
+        return model.log_prob_table(table)
+    if request.what == "label":
+        return label_log_joint(model, table, label)
+    raise FedcircuitsError(f"no question {request.what!r}")
+
+
+def judged(
+    request: m.Judge, own: SealingKey, known_labels: tuple[IntArray, BoolArray] | None
+) -> m.Judged:
+    """Return the mean log-loss of the label, or without a label the mean of -log p(x).
+
+    Args:
+        request: a circuit and the sealed values of its leaves.
+        own: key that opens them.
+        known_labels: codes of the named rows and whether they are known; None without a label.
+    """
+    if request.key != own.public:
+        return m.Judged(float("nan"), 0, own.public)
+    log_joint = _log_joint(request, own)
+    if known_labels is None:
+        return m.Judged(-float(log_joint.mean()), request.n_rows, own.public)
+    codes, known = known_labels
+    return m.Judged(log_loss(log_joint[known], codes[known]), int(known.sum()), own.public)
+
+
+def calibrated(
+    request: m.Calibrate, own: SealingKey, known_labels: tuple[IntArray, BoolArray]
+) -> m.Calibrated:
+    """Return weights of the clients' evidence, fitted to the label of the named rows."""
+    nothing = np.zeros(0)
+    if request.key != own.public:
+        return m.Calibrated(nothing, nothing, 0.0, own.public)
+    shape = (request.n_rows, request.n_spaces, request.log_prior.size)
+    log_probs = np.empty(shape)
+    for s, y in np.ndindex(*shape[1:]):
+        mine = [p for p in request.pieces if (p.space, p.cls) == (s, y)]
+        if not mine:
+            raise StorageError(f"no evidence of class {y} in subspace {s}")
+        values = _opened((p.piece for p in mine), own, (request.n_rows,))
+        terms = [each + p.log_weight for each, p in zip(values, mine, strict=True)]
+        log_probs[:, s, y] = np.logaddexp.reduce(terms, axis=0)
+    codes, known = known_labels
+    found = fit_calibration(log_probs[known], codes[known], request.log_prior)
+    if found is None:
+        return m.Calibrated(nothing, nothing, 0.0, own.public)
+    return m.Calibrated(found.weights, found.bias, found.gain, own.public)
+
+
+def _opened(pieces: Iterable[m.Piece], own: SealingKey, shape: tuple[int, ...]) -> list[FloatArray]:
+    """The values of pieces, each broadcast to a shape."""
+    found = []
+    for piece in pieces:
+        values = own.open(piece.values, piece.context)
+        try:
+            found.append(np.broadcast_to(values, shape))
+        except ValueError:
+            raise StorageError(f"evidence of shape {values.shape}, expected {shape}") from None
+    return found
+
+
+def _log_joint(request: m.Judge, own: SealingKey) -> FloatArray:
+    """(n, Y) log p(x, y) of the named rows: one upward pass for each class."""
+    arrays = {name: getattr(request, name) for name in ("is_sum", "first_edge", "child")}
+    arrays["log_weight"] = request.log_weight
+    n_leaves, n_classes = request.constants.shape
+    structure = Structure.from_arrays(n_leaves, arrays)
+    n = request.n_rows
+    values = _opened(request.pieces, own, (n, n_classes))
+    leaves = np.empty((n_leaves, n, n_classes))
+    for at, piece in enumerate(request.piece_of):
+        leaves[at] = request.constants[at] if piece < 0 else values[int(piece)]
+    answer = np.empty((n, n_classes))
+    plan = EvaluationPlan.of(structure)
+    for start in range(0, n, ROWS_PER_PASS):
+        rows = slice(start, start + ROWS_PER_PASS)
+        for y in range(n_classes):
+            passed = np.zeros((structure.n_nodes, leaves[:, rows].shape[1]))
+            passed[:n_leaves] = leaves[:, rows, y]
+            up(plan, passed, sum_product)
+            answer[rows, y] = passed[-1]
+    return answer
+
+
+class Validation:
+    """The part of a client that computes and scores evidence about validation rows."""
+
+    name: str
+    _label: str | None
+    _models: dict[ModelName, Density]
+    _aligned: AlignedRows
+    _sealing: SealingKey
+
+    def _have(self) -> Table:
+        """The client's table on the agreed schema."""
+        raise NotImplementedError
+
+    @handles(m.PUBLIC_KEY)
+    def _public_key(self, request: m.AskKey) -> m.PublicKey:
+        """The key that values for this client are sealed with."""
+        del request
+        return m.PublicKey(self._sealing.public)
+
+    @handles(m.JUDGE)
+    def _judge(self, request: m.Judge) -> m.Judged:
+        """Log-loss of the label; the label itself stays here."""
+        known = self._labels_of(request.rows) if self._label else None
+        return judged(request, self._sealing, known)
+
+    @handles(m.CALIBRATE)
+    def _calibrate(self, request: m.Calibrate) -> m.Calibrated:
+        """Weights of the evidence, fitted where the label is."""
+        return calibrated(request, self._sealing, self._labels_of(request.rows))
+
+    def _labels_of(self, name: str) -> tuple[IntArray, BoolArray]:
+        """Label codes of named rows, and whether they are known."""
+        rows = self._aligned.named(name)
+        codes, known = labels(self._have(), self._label, self.name)
+        return codes[rows], known[rows]
+
+    @handles(m.ASK)
+    def _ask(self, request: m.Ask) -> m.Answer:
+        """Log-likelihoods of aligned rows, for the weights of the rule `em`."""
+        return m.Answer(self._evidence(request))
+
+    @handles(m.ASK_SEALED)
+    def _ask_sealed(self, request: m.AskSealed) -> m.Sealed:
+        """Log-likelihoods of aligned rows, sealed for the client that scores them."""
+        context = f"{self.name}/{request.model}/{request.rows}/{request.what}"
+        return m.Sealed(seal(self._evidence(request), request.key, context), context)
+
+    def _evidence(self, request: m.Ask | m.AskSealed) -> FloatArray:
+        rows = self._have().rows(self._aligned.named(request.rows))
+        return evidence(request, self._models[request.model], rows, self._label, self.name)

@@ -1,0 +1,206 @@
+"""Messages that score models on held-out rows: evidence goes sealed to whoever holds the label.
+
+A client computes how likely its part of each row is under its models and seals the numbers for the
+label's owner (`wire/sealing.py`). The server relays ciphertext and says how the numbers combine;
+it learns means and weights alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedcircuits.arrays import Array
+from fedcircuits.federation.wire.message import Message
+from fedcircuits.federation.wire.names import ModelName
+from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
+from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+
+
+@dataclass(frozen=True)
+class AskKey(Message):
+    """Server: asks for the public key that values for this client are sealed with."""
+
+
+@dataclass(frozen=True)
+class PublicKey(Message):
+    """Client: its public key, as hexadecimal digits."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class AskSealed(Message):
+    """Server: evaluate a model on n named aligned rows and seal the values for another client."""
+
+    model: ModelName
+    what: str
+    rows: str
+    n_rows: int
+    key: str
+
+
+@dataclass(frozen=True)
+class Sealed(Message):
+    """Client: sealed values, and the context they were sealed with."""
+
+    values: Array
+    context: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Sealed values of one client on their way to the label's owner.
+
+    Attributes:
+        values: ciphertext.
+        context: that the sender sealed it with.
+    """
+
+    values: Array
+    context: str
+
+
+@dataclass(frozen=True)
+class Judge(Message):
+    """Server, to the label's owner: asks for the log-loss of a circuit over sealed evidence.
+
+    Leaf i of the circuit is piece `piece_of[i]`, (n, Y) log-likelihoods, or where that is -1 the
+    row `constants[i]` (Y,), the same for every row. The other arrays are a `Structure`'s.
+    """
+
+    rows: str
+    n_rows: int
+    key: str
+    pieces: tuple[Piece, ...]
+    piece_of: Array
+    constants: Array
+    is_sum: Array
+    first_edge: Array
+    child: Array
+    log_weight: Array
+
+
+@dataclass(frozen=True)
+class Judged(Message):
+    """Owner: the mean of -log p(y | x), the rows behind it, and its key.
+
+    Where the key is not the one that the request names, the client has started anew: nothing was
+    scored, and the evidence must be sealed again.
+    """
+
+    log_loss: float
+    n_rows: int
+    key: str
+
+
+@dataclass(frozen=True)
+class WeightedPiece:
+    """One term of log p(x_S | y): sealed log-likelihoods (n,) and the log-weight of their client.
+
+    Attributes:
+        space: S.
+        cls: y.
+        log_weight: of the client among those that hold the subspace.
+        piece: the values.
+    """
+
+    space: int
+    cls: int
+    log_weight: float
+    piece: Piece
+
+
+@dataclass(frozen=True)
+class Calibrate(Message):
+    """Server, to the label's owner: sealed log p(x_S | y) of named rows, and log q(y)."""
+
+    rows: str
+    n_rows: int
+    key: str
+    n_spaces: int
+    pieces: tuple[WeightedPiece, ...]
+    log_prior: Array
+
+
+@dataclass(frozen=True)
+class Calibrated(Message):
+    """Owner: weights (S,) and biases (Y,), the fall in log-loss (0 where none is kept), its key."""
+
+    weights: Array
+    bias: Array
+    gain: float
+    key: str
+
+
+def _few_rows(request: AskSealed, terms: Terms, _: str | None) -> Asked:
+    if 0 < request.n_rows < terms.min_rows:
+        fault = f"models on {request.n_rows} row(s); the smallest group is {terms.min_rows}"
+        return Asked(fault=fault)
+    return Asked()
+
+
+def _label_used(request: Judge | Calibrate, terms: Terms, label: str | None) -> Asked:
+    if terms.label == "no" and label is not None:
+        return Asked(fault=f"the label; {LABEL_ALLOWED['no']}")
+    if 0 < request.n_rows < terms.min_rows:
+        return Asked(
+            fault=f"the label of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
+        )
+    return Asked()
+
+
+PUBLIC_KEY = declare(
+    Verb(
+        "public_key",
+        AskKey,
+        PublicKey,
+        "validation",
+        (Reveals("server", Level.NOTHING, "a public key, made when the client started"),),
+        keeps_reply=False,
+    ),
+)
+ASK_SEALED = declare(
+    Verb(
+        "ask_sealed",
+        AskSealed,
+        Sealed,
+        "validation",
+        (
+            Reveals("server", Level.NOTHING, "ciphertext"),
+            Reveals(
+                "other clients",
+                Level.ROW_EVIDENCE,
+                "to the label's owner: log-likelihood of named aligned rows under a model",
+            ),
+        ),
+        reads_models=True,
+        keeps_reply=False,
+        asks=_few_rows,
+    )
+)
+JUDGE = declare(
+    Verb(
+        "judge",
+        Judge,
+        Judged,
+        "validation",
+        (Reveals("server", Level.AGGREGATES, "mean log-loss of the label"),),
+        keeps_reply=False,
+        asks=_label_used,
+        groups={"rows with a label": lambda reply: [reply.n_rows]},
+    )
+)
+CALIBRATE = declare(
+    Verb(
+        "calibrate",
+        Calibrate,
+        Calibrated,
+        "validation",
+        (
+            Reveals("server", Level.AGGREGATES, "weights of the clients' evidence"),
+            Reveals("model", Level.AGGREGATES, "the weights"),
+        ),
+        keeps_reply=False,
+        asks=_label_used,
+    )
+)

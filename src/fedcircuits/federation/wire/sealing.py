@@ -1,0 +1,84 @@
+"""Values that one client sends another past the server, which relays ciphertext.
+
+X25519 agrees on a secret between the recipient's key and a fresh one of the sender; HKDF-SHA256
+derives the key of AES-256-GCM from it. A client's own key is made where the client runs, from the
+operating system's generator, and never leaves it. A server that follows the protocol learns the
+length alone; one that passes off its own key as a client's is not detected here.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedcircuits.arrays import Bytes, FloatArray
+from fedcircuits.errors import StorageError
+
+KEY_BYTES, NONCE_BYTES = 32, 12
+PURPOSE = b"fedcircuits sealed values 1"
+
+
+class SealingKey:
+    """The key of one client, made anew whenever the client starts."""
+
+    def __init__(self) -> None:
+        self._private = X25519PrivateKey.generate()
+
+    @property
+    def public(self) -> str:
+        """What others seal values with, as hexadecimal digits."""
+        return self._private.public_key().public_bytes_raw().hex()
+
+    def open(self, sealed: Bytes, context: str) -> FloatArray:
+        """Return the values that `seal` was given; anything else is a `StorageError`.
+
+        Args:
+            sealed: bytes as they came.
+            context: what the values are, as the sender named it.
+        """
+        data = sealed.tobytes()
+        sender, nonce = data[:KEY_BYTES], data[KEY_BYTES : KEY_BYTES + NONCE_BYTES]
+        try:
+            shared = self._private.exchange(X25519PublicKey.from_public_bytes(sender))
+            key = _derived(shared, sender, bytes.fromhex(self.public))
+            plain = AESGCM(key).decrypt(nonce, data[KEY_BYTES + NONCE_BYTES :], context.encode())
+        except (InvalidTag, ValueError):
+            raise StorageError(
+                "sealed values that cannot be opened: they were sealed for another key, or changed"
+            ) from None
+        n_axes = int.from_bytes(plain[:8], "little")
+        shape = np.frombuffer(plain[8 : 8 + 8 * n_axes], dtype="<i8")
+        return np.frombuffer(plain[8 + 8 * n_axes :], dtype="<f8").reshape(tuple(shape)).copy()
+
+
+def seal(values: FloatArray, public: str, context: str) -> Bytes:
+    """Return values as bytes that only the holder of a key can read.
+
+    Args:
+        values: any shape.
+        public: key of the recipient, as hexadecimal digits.
+        context: what the values are; the recipient must name the same.
+    """
+    try:
+        recipient = X25519PublicKey.from_public_bytes(bytes.fromhex(public))
+    except ValueError:
+        raise StorageError(f"expected a public key of {KEY_BYTES} bytes, found another") from None
+    own = X25519PrivateKey.generate()
+    sender = own.public_key().public_bytes_raw()
+    key = _derived(own.exchange(recipient), sender, bytes.fromhex(public))
+    shape = np.array([values.ndim, *values.shape], dtype="<i8").tobytes()
+    plain = shape + np.ascontiguousarray(values, dtype="<f8").tobytes()
+    nonce = os.urandom(NONCE_BYTES)
+    sealed = sender + nonce + AESGCM(key).encrypt(nonce, plain, context.encode())
+    return np.frombuffer(sealed, dtype=np.uint8)
+
+
+def _derived(shared: bytes, sender: bytes, recipient: bytes) -> bytes:
+    """The key of one message, bound to both public keys and to the purpose."""
+    return HKDF(hashes.SHA256(), 32, salt=None, info=PURPOSE + sender + recipient).derive(shared)
