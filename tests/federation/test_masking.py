@@ -74,7 +74,7 @@ def test_clients_with_different_secrets_are_found_out() -> None:
 
 def test_no_two_different_questions_share_a_mask() -> None:
     """A server that names other clients, or sends other sums, must not get the masks to cancel."""
-    member = local(split("horizontal"), "mixture", id_secret="s")
+    member = local(split("horizontal"), "mixture", id_secret="only clients know")
 
     def terms_of(others: list[str], sums: Arrays, number: int) -> Any:
         asked = m.Round(JobId(JobKind.ALL_ROWS), ["height"], number, False, others, "n", sums)
@@ -107,7 +107,7 @@ def test_the_model_is_that_of_plain_sums(label: str | None, apart: float) -> Non
     """To rounding by EM; the steps of L-BFGS, which search along a line, amplify it."""
     options: dict[str, Any] = {"label": label, "agreement": "joint", "learner": Mixture(n_states=4)}
     plain = fc.federate(rows_split(), **options)
-    hidden = fc.federate(rows_split(), masked=True, id_secret="s", **options)
+    hidden = fc.federate(rows_split(), masked=True, id_secret="only clients know", **options)
     test = small_table(200, seed=1).drop(columns="id")
     assert hidden.mean_log_prob(test) == pytest.approx(plain.mean_log_prob(test), abs=apart)
     np.testing.assert_allclose(hidden.log_prob(test), plain.log_prob(test), rtol=0, atol=10 * apart)
@@ -118,7 +118,7 @@ def test_no_count_of_a_client_is_on_the_wire() -> None:
     """Terms of the first round are counts, which as plain numbers would be found."""
     found = {}
     for option in ({}, {"masked": True}):
-        engine = Recorder(local(split("horizontal"), "mixture", id_secret="s"))
+        engine = Recorder(local(split("horizontal"), "mixture", id_secret="only clients know"))
         options: dict[str, Any] = {"label": LABEL, "agreement": "joint", **option}
         fc.federate(engine=engine, **options)
         first = next(
@@ -136,7 +136,12 @@ def test_no_count_of_a_client_is_on_the_wire() -> None:
 def test_masks_are_for_sums_over_rows() -> None:
     with pytest.raises(FederationError, match="masked is for sums over rows"):
         fc.federate(
-            columns_split(), id="id", label="y", agreement="joint", masked=True, id_secret="s"
+            columns_split(),
+            id="id",
+            label="y",
+            agreement="joint",
+            masked=True,
+            id_secret="only clients know",
         )
     with pytest.raises(FederationError, match="id_secret"):
         fc.federate(rows_split(), label="y", agreement="joint", masked=True, learner="mixture")

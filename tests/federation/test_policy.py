@@ -350,7 +350,7 @@ def test_no_message_however_odd_brings_the_guard_down() -> None:
             reply = encoding.unpack(member.handle(verb, payload))
             assert reply.kind in ("Failed", declared.reply.__name__)
             answered += reply.kind != "Failed"
-    assert answered > 5
+    assert answered >= 3
     assert m.Description.from_bytes(member.handle("describe", m.Describe(5).to_bytes())).n_rows
 
 

@@ -197,7 +197,12 @@ def test_a_secret_changes_every_digest_and_no_answer() -> None:
         clients, id=CUSTOMER, agreement="latent", n_clusters=3, learner="factorised"
     )
     secret = fc.federate(
-        clients, id=CUSTOMER, agreement="latent", n_clusters=3, learner="factorised", id_secret="s"
+        clients,
+        id=CUSTOMER,
+        agreement="latent",
+        n_clusters=3,
+        learner="factorised",
+        id_secret="only clients know",
     )
     rows = table(n=10)[["height", "visits", "size"]]
     np.testing.assert_allclose(secret.log_prob(rows), plain.log_prob(rows), atol=1e-10)
@@ -207,7 +212,7 @@ def test_rows_asked_by_id_need_the_secret_too() -> None:
     clients = planted("vertical")
     fed = fc.federate(
         clients, id=CUSTOMER, agreement="latent", n_clusters=3, learner="factorised",
-        placement="remote", id_secret="s",
+        placement="remote", id_secret="only clients know",
     )  # fmt: skip
     asked = pd.DataFrame({CUSTOMER: [IDS[0]]})
     assert fed.log_prob(asked).iloc[0] != 0.0

@@ -25,7 +25,8 @@ def test_processes_make_the_same_model(case: str) -> None:
     test = small_table(60, seed=3).drop(columns="id")
     here, there = (
         fc.federate(
-            clients(), id="id", label="y", agreement=rule, engine=engine, id_secret="s",
+            clients(), id="id", label="y", agreement=rule, engine=engine,
+            id_secret="only clients know",
             learner=Mixture(n_states=3),
         )
         for engine in ("local", "processes")

@@ -13,6 +13,7 @@ from fedcircuits.errors import FederationError, LearningError, unknown_name
 from fedcircuits.federation.agreement import Rule, options_of
 from fedcircuits.federation.model.ensemble import OPTIONS
 from fedcircuits.federation.server.settings import ServerSettings
+from fedcircuits.federation.wire.ids import check_secret
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Kind
 
@@ -64,6 +65,7 @@ class RunSettings(ServerSettings):
             raise FederationError(
                 f"operation is mixture, average or vote, found {self.operation!r}"
             )
+        check_secret(self.id_secret)
         self._check_options()
         for name in self.learner.values() if isinstance(self.learner, Mapping) else [self.learner]:
             known = {**learners.BY_NAME, **CLASSIFIERS}

@@ -30,8 +30,19 @@ class AlignedRows:
         self.rows: IntArray = np.zeros(0, dtype=np.int64)
         self._named: dict[str, IntArray] = {}
 
-    def set(self, rows: IntArray) -> None:
-        """Set the aligned rows; names given to earlier ones no longer hold."""
+    def set(self, rows: IntArray, n_rows: int) -> None:
+        """Set the aligned rows; names given to earlier ones no longer hold.
+
+        Args:
+            rows: (m,) distinct positions: a row named many times would pass for a large group.
+            n_rows: of the client's table.
+        """
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise FedcircuitsError("aligned rows are a list of positions")
+        if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < n_rows:
+            raise FedcircuitsError(f"aligned rows are positions from 0 to {n_rows - 1}")
+        if np.unique(rows).size < rows.size:
+            raise FedcircuitsError("aligned rows are distinct; some are named twice")
         self.rows, self._named = rows.astype(np.int64), {}
 
     def chosen(self, choice: Bytes) -> IntArray:

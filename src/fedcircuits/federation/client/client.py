@@ -37,7 +37,7 @@ from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.client.validation import Validation
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.ids import check_distinct, digests, fingerprint
+from fedcircuits.federation.wire.ids import check_distinct, check_secret, digests, fingerprint
 from fedcircuits.federation.wire.masking import masked
 from fedcircuits.federation.wire.names import (
     CLASSIFIER,
@@ -86,6 +86,7 @@ class Client(Validation):
             raise ClientError(name, f"has no id column {id!r}; its columns are {shown}")
         self._ids = None if id is None else frame[id]
         self._frame = frame if self._ids is None else frame.drop(columns=id)
+        check_secret(id_secret)
         self._secret = id_secret
         self._noise = KeyedNoise()
         self._answering = Answering(name, self._ids, id_secret)
@@ -154,7 +155,7 @@ class Client(Validation):
 
     @handles(m.ALIGN)
     def _align(self, request: m.Align) -> m.Ready:
-        self._aligned.set(request.rows)
+        self._aligned.set(request.rows, len(self._have()))
         return m.Ready(len(self._have()), [])
 
     @handles(m.NAME_ROWS)
@@ -240,7 +241,8 @@ class Client(Validation):
         """How often my private clusters meet the anchors."""
         a, k = self._groups[request.anchors], self._groups[request.group]
         counts = np.zeros((request.n_anchors, request.n_clusters))
-        np.add.at(counts, (a, k), 1.0)
+        known = (a >= 0) & (k >= 0)
+        np.add.at(counts, (a[known], k[known]), 1.0)
         return m.JointTable(counts)
 
     # --- training ---------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ def describe(
         min_rows: the smallest group of rows that a sketch may describe.
         sketch_levels: whether pixels get a sketch; a learner of levels needs no grid of them.
     """
+    if min_rows < 1:
+        raise SchemaError(f"min_rows is a whole number >= 1, found {min_rows!r}")
     if len(frame) == 0:
         return m.Description([], 0, {}, {})
     # Levels that these images happen not to have are levels all the same.

@@ -42,6 +42,7 @@ class Guarded:
         self._coordinator = coordinator
         self._label: str | None = None
         self._is_own = False  # whether the label is a column of this client
+        self._described: bytes | None = None  # the one request for sketches that is answered
         # Engines may call from several threads; numbers, log and client are one thing at a time.
         self._lock = threading.Lock()
         self._audit.write("start", 0, client.name, None)
@@ -64,12 +65,19 @@ class Guarded:
         if sender != self._coordinator:
             raise PolicyError(f"{sender!r} asks; only {self._coordinator!r} is answered")
         request = self._checked_request(verb, data)
+        if isinstance(request, m.Describe) and self._described not in (None, data):
+            raise PolicyError(
+                "it asks for sketches once more with another min_rows, and the difference would "
+                "reveal single values: ask as before, or have the client started anew"
+            )
         answer = self._client.handle(verb, data)
         failed = _failure(answer)
         if failed is not None:
             answer = answer if self._policy.errors == "sent" else self._hushed(verb, failed)
         else:
             self._check_reply(verb, answer)
+            if isinstance(request, m.Describe):
+                self._described = data
             if isinstance(request, m.Agree):
                 self._label = request.label
                 self._is_own = request.label in [variable["name"] for variable in request.schema]

@@ -18,6 +18,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.schema.variable import plain
 
 WIDTH = 12  # bytes of a digest: two of 100 million ids agree by chance with probability 1e-13
+LEAST_SECRET = 12  # characters
 Digests = NDArray[np.uint8]
 
 
@@ -53,6 +54,15 @@ def check_distinct(ids: pd.Series[Any], client: str) -> None:
         raise FederationError(
             f"client {client!r}: {len(twice)} id(s) appear more than once, first in row "
             f"{plain(twice.index[0])!r}; keep one row for each id"
+        )
+
+
+def check_secret(secret: str) -> None:
+    """Refuse a secret that is short enough to be found by trying; none at all is allowed."""
+    if 0 < len(secret) < LEAST_SECRET:
+        raise FederationError(
+            f"id_secret has {len(secret)} characters, and a short one is found by trying: use "
+            f"{LEAST_SECRET} random characters or more, or none"
         )
 
 

@@ -241,6 +241,13 @@ def _cluster(request: Cluster, terms: Terms, label: str | None) -> Asked:
     return Asked(tuple(request.columns))
 
 
+def _align(request: Align, terms: Terms, _: str | None) -> Asked:
+    if 0 < request.rows.size < terms.min_rows:
+        fault = f"{request.rows.size} aligned row(s); the smallest group is {terms.min_rows}"
+        return Asked(fault=fault)
+    return Asked()
+
+
 def _start(request: AskStart, terms: Terms, _: str | None) -> Asked:
     fault = None
     if request.min_rows < terms.min_rows:
@@ -270,7 +277,7 @@ DIGESTS = declare(
     )
 )
 ALIGN = declare(
-    Verb("align", Align, Ready, "alignment", (), changes_state=True),
+    Verb("align", Align, Ready, "alignment", (), changes_state=True, asks=_align),
 )
 NAME_ROWS = declare(
     Verb("name_rows", NameRows, Ready, "alignment", (), changes_state=True),
