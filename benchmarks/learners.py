@@ -174,17 +174,18 @@ def main() -> None:
         for name, answers in found.items():
             rows.append(row(data, name, answers, best))
             print(rows[-1], flush=True)
-        written(rows, arguments.seeds)
+        written(rows, arguments)
 
 
-def written(rows: list[list[Any]], seeds: int) -> None:
+def written(rows: list[list[Any]], arguments: argparse.Namespace) -> None:
     """Write the page of the rows so far."""
+    seeds = arguments.seeds
     tables.write(
         "learners",
         "Table learners beside boosted trees",
         ["data", "model", *COLUMNS],
         rows,
-        f"python benchmarks/learners.py --seeds {seeds}",
+        f"python benchmarks/learners.py --seeds {seeds} --data {' '.join(arguments.data)}",
         [
             f"Mean ± standard deviation over {seeds} seeds (of the split where it is "
             "random, of the learner everywhere); differences to tuned LightGBM ± standard error, "
