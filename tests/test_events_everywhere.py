@@ -86,7 +86,8 @@ def test_command_line_http_and_python_give_the_same_numbers(model: fc.Density, p
     mean = asked(path, "--expect", "height", "--given", "height>=0.2", "--given", "height<0.9")
     limits = fc.between(0.2, 0.9, closed="left")
     assert mean["rows"][0]["mean"] == model.expectation("height", {"height": limits})
-    quantiles = questions.at_points("quantile", "height", [0.1, 0.9], body, None, "error", "error")
+    how = {"given": body, "rows": None, "impossible": "error", "unknown": "error"}
+    quantiles = questions.quantile("height", [0.1, 0.9], **how)
     assert quantiles["values"][0] == model.quantile("height", [0.1, 0.9], given).tolist()
     assert questions.entropy(["colour"], body)["entropy"] == model.entropy("colour", given)
     marginals = questions.marginals(["colour", "height"], body)["marginals"]
