@@ -17,6 +17,7 @@ from fedcircuits.errors import (
     DomainError,
     FedcircuitsError,
     FedcircuitsWarning,
+    FederationError,
     ImpossibleEvidenceError,
     LearningError,
     QueryError,
@@ -424,3 +425,40 @@ def test_a_target_without_mass_on_its_outcomes_is_not_called_impossible_evidence
     assert circuit.predict_proba(rows, "n", impossible="nan").isna().all(axis=None)
     with pytest.raises(ImpossibleEvidenceError, match="probability zero"):
         circuit.predict_proba(pd.DataFrame({"y": [1]}), "n")
+
+
+@pytest.mark.parametrize("seed", ["x", 1.5, -1, [1], True, float("nan")])
+def test_a_seed_is_a_whole_number(model: fc.Circuit, seed: Any) -> None:
+    rows = pd.DataFrame({"x": [1.0, 2.0, 2.5, 4.0] * 5})
+    asks: list[Any] = [
+        lambda: model.sample(2, seed=seed),
+        lambda: fc.learn(rows, learner="factorised", seed=seed),
+        lambda: fc.federate({"a": rows}, learner="factorised", seed=seed),
+    ]
+    for ask in asks:
+        with pytest.raises(FedcircuitsError, match="seed is a whole number >= 0, found"):
+            ask()
+
+
+@pytest.mark.parametrize("names", [None, 5, [[]], [None]])
+def test_names_that_are_no_names_are_refused_by_us(model: fc.Circuit, names: Any) -> None:
+    for ask in (model.marginal, model.entropy, model.mutual_information_matrix, model.condition):
+        if names is None and ask in (model.mutual_information_matrix, model.condition):
+            continue  # None is their default
+        with pytest.raises(QueryError):
+            ask(names)
+
+
+def test_whole_numbers_beyond_64_bits_are_numbers() -> None:
+    rows = pd.DataFrame({"x": [10**21 + 10**20 * (i % 7) for i in range(40)], "k": ["a", "b"] * 20})
+    model = fc.learn(rows, learner="factorised")
+    assert np.isfinite(model.log_prob(rows)).all()
+    assert model.condition(x=10**21).schema.names == ("k",)
+    with pytest.raises(FederationError, match="client 'a': its table cannot be sent"):
+        fc.federate({"a": rows, "b": rows}, learner="factorised", engine="processes")
+
+
+def test_clients_are_a_mapping() -> None:
+    rows = pd.DataFrame({"x": [1.0, 2.0] * 5})
+    with pytest.raises(FederationError, match=r"clients is a mapping .*, found list"):
+        fc.federate([rows, rows])  # type: ignore[call-overload]

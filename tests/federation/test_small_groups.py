@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedcircuits as fc
@@ -128,3 +129,29 @@ def test_a_short_secret_is_refused() -> None:
     with pytest.raises(FederationError, match="id_secret has 1 characters"):
         ClientSpec("a", table(n=60), "factorised", id=ID, id_secret="x").make()
     assert ClientSpec("a", table(n=60), "factorised", id=ID, id_secret="x" * 12).make()
+
+
+def with_key(key: Any, n: int = 40) -> dict[str, pd.DataFrame]:
+    rows = table(n=2 * n)[["height", "size"]].assign(key=key(2 * n))
+    return {"a": rows.iloc[:n], "b": rows.iloc[n:].reset_index(drop=True)}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        lambda n: [f"person {i}" for i in range(n)],
+        lambda n: pd.Categorical([f"person {i}" for i in range(n)]),
+        lambda n: np.arange(5000, 5000 + n),
+    ],
+    ids=["text", "category dtype", "numbers"],
+)
+def test_a_column_unique_to_each_row_stops_a_federation_without_id(key: Any) -> None:
+    with pytest.raises(FederationError, match=r"column 'key' holds .*name it as the id, drop it"):
+        fc.federate(with_key(key), learner="factorised")
+    assert "key" not in fc.federate(with_key(key), id="key", learner="factorised").schema
+
+
+def test_a_kind_of_a_column_that_nobody_has_is_an_error() -> None:
+    kinds: Any = {"hieght": "continuous"}
+    with pytest.raises(FederationError, match=r"kinds: no column 'hieght'.*did you mean 'height'"):
+        fc.federate(split("horizontal"), id=ID, label=LABEL, kinds=kinds, learner="factorised")

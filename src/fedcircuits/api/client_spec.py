@@ -149,7 +149,7 @@ def _to_arrow(name: str, frame: pd.DataFrame) -> bytes:
     """Return a table as an Arrow stream."""
     try:
         table = pa.Table.from_pandas(frame)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise FederationError(
             f"client {name!r}: its table cannot be sent to a process of its own ({error}); give "
             "the path of a CSV or Parquet file, or use engine='local'"

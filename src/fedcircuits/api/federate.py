@@ -23,6 +23,7 @@ from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensem
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientError, TakeModels, fit
+from fedcircuits.federation.server.lost_clients import warn_of_lost
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire.ledger import Ledger
@@ -111,6 +112,11 @@ def open_engine(settings: RunSettings, clients: Mapping[str, Data] | None) -> Tr
         if clients is not None:
             raise FederationError("an engine that runs has its clients: pass clients=None")
         return engine
+    if clients is not None and not isinstance(clients, Mapping):
+        raise FederationError(
+            f"clients is a mapping from names to tables, found {type(clients).__name__}: "
+            "clients={NAME: rows, ...}"
+        )
     if not clients:
         raise FederationError("federate needs at least one client: clients={NAME: rows}")
     options = dict(settings.engine_options)
@@ -164,6 +170,7 @@ class FederationRun:
         """Train with the members of an engine and return the model."""
         settings = self.settings
         server = Server.start(transport, settings)
+        self._check_kinds(server)
         self._match_rows(server)
         if settings.operation != "mixture":
             made = train_ensemble(
@@ -173,7 +180,7 @@ class FederationRun:
                 classifier_from_bytes,
                 **settings.options,
             )
-            _warn_of_lost(server)
+            warn_of_lost(server)
             return replace(made, run=self, id=settings.id, secret=settings.id_secret)
         lost: dict[str, str] = {}
         while True:
@@ -199,8 +206,15 @@ class FederationRun:
                 f"the label {server.label!r} is not in the model that the rule {rule.name!r} made: "
                 "pass share_label=True, or another agreement="
             )
-        _warn_of_lost(server)
+        warn_of_lost(server)
         return fed
+
+    def _check_kinds(self, server: Server) -> None:
+        """Refuse kinds of columns that no client has; clients left out may have had them."""
+        known = [*server.schema.names, *([] if self.settings.id is None else [self.settings.id])]
+        for name in self.settings.kinds:
+            if name not in known and not server.dropped:
+                raise FederationError(f"kinds: {unknown_name('column', name, known)}")
 
     def _match_rows(self, server: Server) -> None:
         """Align rows by id and share the label where asked; nothing where only rows are split."""
@@ -351,24 +365,6 @@ class _Some:
 
     def close(self) -> None:
         self.whole.close()
-
-
-def _warn_of_lost(server: Server) -> None:
-    """Warn of every client that the model was made without: why, and what left with it."""
-    for client, why in server.dropped.items():
-        lost = server.lost.get(client)
-        if lost is None:
-            left = "variables that it alone holds are not in the model"
-        elif lost:
-            left = f"variables that left the model with it: {', '.join(map(repr, lost))}"
-        else:
-            left = "no variable left the model, since others hold its columns"
-        reason = why.removeprefix(f"client {client!r}: ")
-        warnings.warn(
-            f"the model was made without the client {client!r}: {reason}; {left}",
-            FedcircuitsWarning,
-            stacklevel=4,
-        )
 
 
 def _is_remote(made: FederatedCircuit | FederatedEnsemble) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedcircuits import learners
 from fedcircuits.density import Density, Learner
+from fedcircuits.density.evidence import generator
 from fedcircuits.errors import FedcircuitsWarning, LearningError, SchemaError, unknown_name
 from fedcircuits.schema import Data, Kind, Schema, images, read
 from fedcircuits.schema.events import Event
@@ -61,7 +62,7 @@ def learn(
         progress: called with the fraction done and a few words, by learners that take a while.
         **options: of the named learner; for images also colour="ycocg".
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, LearningError)
     if images.is_images(data):
         return _learn_images(data, label, learner, progress, options, rng)
     frame = _dropped(read(data, names), drop)

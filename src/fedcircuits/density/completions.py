@@ -12,7 +12,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.density.evidence import Given, TakesEvidence, is_one, query, whole_number
+from fedcircuits.density.evidence import (
+    Given,
+    TakesEvidence,
+    generator,
+    is_one,
+    query,
+    whole_number,
+)
 from fedcircuits.density.pictures import Pictures
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Data, images
@@ -121,7 +128,7 @@ class Completions(TakesEvidence):
             as_images: whether the answer is an array of images; by default where images came in.
         """
         times = 1 if n is None else whole_number(n, "sample needs a whole number of samples >= 0")
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         table = self._evidence(given, unknown)
         self._check_possible(table, "error")
         which = np.repeat(np.arange(len(table)), times)
@@ -167,12 +174,12 @@ class Completions(TakesEvidence):
         if draws is not None:
             times = whole_number(draws, "draws is a whole number of completions >= 0")
             every = table.rows(np.tile(np.arange(len(table)), times))  # all draws in one step
-            drawn = self.sample_table(every, np.random.default_rng(seed))
+            drawn = self.sample_table(every, generator(seed))
             return [filled(v) for v in drawn.reshape(times, len(table), len(self.schema))]
         if how == "likeliest":
             return filled(self.mpe_table(table))
         if how == "sample":
-            return filled(self.sample_table(table, np.random.default_rng(seed)))
+            return filled(self.sample_table(table, generator(seed)))
         if how == "mean":
             return filled(self._conditional_means(table))
         raise QueryError(f"how is 'mean', 'likeliest' or 'sample', found {how!r}")

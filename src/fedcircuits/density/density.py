@@ -23,6 +23,7 @@ from fedcircuits.density.evidence import (
     Given,
     Impossible,
     check_impossible,
+    distinct_names,
     is_one,
     query,
     whole_number,
@@ -75,13 +76,9 @@ class Density(Probabilities, Completions):
 
     def marginal(self, names: Iterable[str]) -> Density:
         """The density of some variables, the others summed out."""
-        if isinstance(names, str):
-            names = [names]
-        keep = tuple(names)
+        keep = tuple(distinct_names(names, "marginal"))
         for name in keep:
             self.schema.position(name)
-        if not keep or len(set(keep)) < len(keep):
-            raise QueryError(f"marginal needs one or more different names, found {list(keep)}")
         return self.restrict(keep, Table.empty(self.schema, 1))
 
     @query
@@ -94,6 +91,8 @@ class Density(Probabilities, Completions):
             given: value or event by name; needed for names that are not Python identifiers.
             **values: the same as keywords.
         """
+        if not isinstance(given, Mapping | None):
+            raise QueryError(f"condition takes values by name, found {type(given).__name__}")
         evidence = self._evidence({**(given or {}), **values})
         keep = tuple(
             name for at, name in enumerate(self.schema.names) if not evidence.observed[0, at]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedcircuits.arrays import BoolArray, FloatArray
 from fedcircuits.density.hooks import Hooks
-from fedcircuits.errors import ImpossibleEvidenceError, QueryError
+from fedcircuits.errors import FedcircuitsError, ImpossibleEvidenceError, QueryError
 from fedcircuits.schema import Data, Table, Variable, images, read
 from fedcircuits.schema.table import Unknown
 
@@ -144,6 +144,27 @@ def whole_number(value: Any, expected: str) -> int:
     except (TypeError, ValueError, OverflowError):
         pass
     raise QueryError(f"{expected}, found {value!r}")
+
+
+def generator(seed: object, error: type[FedcircuitsError] = QueryError) -> np.random.Generator:
+    """The generator of a seed: a whole number >= 0, a generator itself, or None for any."""
+    if isinstance(seed, np.random.Generator) or seed is None:
+        return np.random.default_rng(seed)
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) and seed >= 0:
+        return np.random.default_rng(int(seed))
+    raise error(f"seed is a whole number >= 0, found {seed!r}")
+
+
+def distinct_names(names: object, what: str, least: int = 1) -> list[str]:
+    """Names of variables as a list, or an error that says what was expected."""
+    found = [names] if isinstance(names, str) else names
+    if not isinstance(found, Iterable):
+        raise QueryError(f"{what} needs names of variables, found {names!r}")
+    chosen = list(found)
+    if len(chosen) < least or len(set(map(repr, chosen))) < len(chosen):
+        count = {1: "one", 2: "two"}[least]
+        raise QueryError(f"{what} needs {count} or more different names, found {chosen}")
+    return chosen
 
 
 def check_impossible(impossible: object) -> None:

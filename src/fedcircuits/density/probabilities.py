@@ -12,7 +12,14 @@ import pandas as pd
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.density.cells import cells_of, search_quantile
-from fedcircuits.density.evidence import Given, Impossible, TakesEvidence, is_one, query
+from fedcircuits.density.evidence import (
+    Given,
+    Impossible,
+    TakesEvidence,
+    distinct_names,
+    is_one,
+    query,
+)
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Table
 from fedcircuits.schema.cells import encode_values
@@ -147,9 +154,7 @@ class Probabilities(TakesEvidence):
 
         A number with few values counts by these, everything else it may be being one value more.
         """
-        chosen = [names] if isinstance(names, str) else list(names)
-        if not chosen or len(set(chosen)) < len(chosen):
-            raise QueryError(f"entropy needs one or more different names, found {chosen}")
+        chosen = distinct_names(names, "entropy")
         for name in chosen:
             if self.schema[name].outcomes is None:
                 raise QueryError(
@@ -193,9 +198,8 @@ class Probabilities(TakesEvidence):
         The diagonal holds each variable's entropy by the same cells.
         """
         known = set(given or {})
-        chosen = [n for n in self.schema.names if n not in known] if names is None else list(names)
-        if len(chosen) < 2 or len(set(chosen)) < len(chosen):
-            raise QueryError(f"mutual information needs two or more names, found {chosen}")
+        every = [n for n in self.schema.names if n not in known]
+        chosen = distinct_names(every if names is None else names, "mutual information", least=2)
         table = self._evidence(given)
         self._check_possible(table, "error")
         columns = [self.schema.position(name) for name in chosen]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -197,8 +198,8 @@ def _encode_plain_row(
                 return None
             values[0, at] = code
         else:
-            if not isinstance(cell, (int, float)) or not np.isfinite(cell):
-                return None
+            if not isinstance(cell, (int, float)) or abs(cell) > sys.float_info.max:
+                return None  # whole numbers beyond floats too
             if variable.closed or (variable.kind == "count" and cell != round(cell)):
                 return None
             values[0, at] = cell

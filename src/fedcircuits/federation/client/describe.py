@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from fedcircuits.arrays import Arrays
 from fedcircuits.errors import SchemaError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Kind, Schema, Sketch
-from fedcircuits.schema.identifiers import identifiers
+from fedcircuits.schema.identifiers import FEW_ROWS, identifiers
 from fedcircuits.schema.images import pixel_columns, pixel_variable
 
 SKETCH_PARTS = ("heavy", "heavy_rows", "points", "point_rows", "point_spreads", "ends")
@@ -43,11 +44,7 @@ def describe(
     every: dict[str, Kind] = {**kinds, **dict.fromkeys(pixels, "count")}
     keys = identifiers(frame, every)
     if keys:
-        name, why = next(iter(keys.items()))
-        raise SchemaError(
-            f"column {name!r} holds {why}, as an identifier has, and must not be learned unasked: "
-            f"name it as the id, drop it, or declare its kind (kinds={{{name!r}: ...}})"
-        )
+        raise SchemaError(_identifier(*next(iter(keys.items()))))
     variables = {name: pixel_variable(name, top) for name, top in pixels.items()}
     others = [name for name in frame.columns if name not in pixels]
     if others:
@@ -67,9 +64,13 @@ def describe(
         for at, variable in enumerate(table.schema):
             seen = table.observed[:, at]
             missing[variable.name] = int((~seen).sum())
+            values = table.values[seen, at]  # (n,) where the cell is known
             if variable.is_coded:
+                differ = values.size >= FEW_ROWS and np.unique(values).size == values.size
+                if differ and variable.name not in every:
+                    raise SchemaError(_identifier(variable.name, "another category in every row"))
                 continue
-            sketch = Sketch.of(table.values[seen, at], min_rows=min_rows)
+            sketch = Sketch.of(values, min_rows=min_rows)
             exact[variable.name] = sketch.exact
             sketches |= {
                 f"{variable.name}\x1f{part}": getattr(sketch, part) for part in SKETCH_PARTS
@@ -79,3 +80,10 @@ def describe(
         replace(v, domain=None) for v in schema if not v.is_coded and not v.closed
     )
     return m.Description(public.to_json(), len(frame), missing, exact, sketches)
+
+
+def _identifier(name: str, why: str) -> str:
+    return (
+        f"column {name!r} holds {why}, as an identifier has, and must not be learned unasked: "
+        f"name it as the id, drop it, or declare its kind (kinds={{{name!r}: ...}})"
+    )
