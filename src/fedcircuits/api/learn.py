@@ -16,6 +16,7 @@ from fedcircuits.density import Density, Learner
 from fedcircuits.density.evidence import generator
 from fedcircuits.errors import FedcircuitsWarning, LearningError, SchemaError, unknown_name
 from fedcircuits.schema import Data, Kind, Schema, images, read
+from fedcircuits.schema.encode import check_names
 from fedcircuits.schema.events import Event
 from fedcircuits.schema.identifiers import identifiers
 from fedcircuits.schema.infer import Domain
@@ -94,6 +95,7 @@ def _dropped(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:
 
 def _check_no_events(frame: pd.DataFrame) -> None:
     """Refuse events among the values to learn from: they are evidence for queries."""
+    check_names(frame)
     for name in frame.columns:
         if frame[name].dtype == object and any(isinstance(cell, Event) for cell in frame[name]):
             raise SchemaError(
