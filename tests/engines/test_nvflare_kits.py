@@ -196,3 +196,12 @@ def test_without_nvflare_the_error_says_what_to_install() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
     assert "pip install 'fedcircuits[nvflare]'" in done.stdout
+
+
+def test_a_server_for_this_machine_listens_on_this_machine_alone(made: kits.Kits) -> None:
+    """NVFlare listens on all interfaces unless the target of its service is a loopback name."""
+    found = [path for path in made.folder.rglob("fed_server.json") if path.parent.name == "startup"]
+    assert found
+    for path in found:
+        for server in told(path)["servers"]:
+            assert server["service"]["target"] == "localhost:9000"

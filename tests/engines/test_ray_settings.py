@@ -15,7 +15,13 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from fedcircuits.cli.federation_file import read_federation
-from fedcircuits.engines.ray.settings import Environment, check_address, private_folder, variables
+from fedcircuits.engines.ray.settings import (
+    Environment,
+    check_address,
+    private_folder,
+    remove_folder,
+    variables,
+)
 from fedcircuits.errors import FederationError
 
 
@@ -64,11 +70,13 @@ def test_files_that_are_missing_are_named_before_anything_starts(tmp_path: Path)
 def test_folder_is_private_and_its_name_is_short() -> None:
     folder = private_folder()
     try:
-        assert folder.stat().st_mode & 0o077 == 0
+        folder.chmod(0o777)  # as Ray does
+        assert folder.parent.stat().st_mode & 0o077 == 0
         longest = folder / "session_2026-01-01_00-00-00_000000_4194304" / "sockets/plasma_store"
         assert len(str(longest)) <= 107
     finally:
-        folder.rmdir()
+        remove_folder(folder)
+    assert not folder.parent.exists()
 
 
 # --- addresses ------------------------------------------------------------------------------------

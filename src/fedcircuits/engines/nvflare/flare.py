@@ -37,6 +37,7 @@ TASK, END, PARCEL = "parcel", "end", "parcel"
 LONGEST = 24 * 3600.0  # seconds a task may take where nobody said otherwise
 ALONE = 60.0  # seconds without a connection to the server after which a site's part ends
 FAREWELL = 3.0  # seconds that sites have to end their part of a job
+LOOPBACK = ("localhost", "127.0.0.1")
 log = logging.getLogger(__name__)
 
 
@@ -313,7 +314,18 @@ def make_kits(folder: Path, host: str, port: int, sites: list[str], admin: str) 
     made = Provisioner(str(folder), builders).provision(project, logger=log)
     if made.get(CtxKey.BUILD_ERROR):
         raise FederationError(f"start-up kits cannot be made: {'; '.join(made.get_errors())}")
-    return Path(made[CtxKey.CURRENT_PROD_DIR])
+    kits = Path(made[CtxKey.CURRENT_PROD_DIR])
+    if host in LOOPBACK:
+        _listen_on(kits / "server" / "startup" / "fed_server.json", f"{host}:{port}")
+    return kits
+
+
+def _listen_on(file: Path, target: str) -> None:
+    """Have a server listen at an address of this machine alone; else it is all interfaces."""
+    settings = json.loads(file.read_text())
+    for server in settings["servers"]:
+        server["service"]["target"] = target
+    file.write_text(json.dumps(settings, indent=2))
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ from fedcircuits.errors import FederationError
 
 # Files of a folder of certificates.
 AUTHORITY, CERTIFICATE, KEY = "ca.crt", "node.crt", "node.key"
-# Names of sockets, 82 bytes below this folder, must fit into 107.
-LONGEST_FOLDER = 24
+# Names of sockets, 84 bytes below this folder, must fit into 107.
+LONGEST_FOLDER = 22
 CONNECT = 10.0  # seconds for a machine to take a connection
 
 
@@ -88,16 +88,21 @@ class Environment:
 
 
 def private_folder() -> Path:
-    """Make a folder for sockets, logs and spilled objects that only this user can read."""
+    """Make a folder for sockets, logs and spilled objects that only this user can enter.
+
+    Ray makes the folder it is given writable for everybody, so it is one inside a private one.
+    """
     parent = Path(tempfile.gettempdir())
     if len(str(parent)) > LONGEST_FOLDER and Path("/tmp").is_dir():
         parent = Path("/tmp")
-    return Path(tempfile.mkdtemp(prefix="fc-ray-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix="fc-ray-", dir=parent)) / "r"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with its contents."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder that `private_folder` made, with its contents and its parent."""
+    shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 def check_address(address: str) -> None:
