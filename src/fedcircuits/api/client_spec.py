@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from fedcircuits import encoding, learners
-from fedcircuits.api.learn import make_learner
+from fedcircuits.api.learn import colour_of, make_learner
 from fedcircuits.density import Learner, LearnsClassifier
 from fedcircuits.errors import FederationError, SchemaError, StorageError
 from fedcircuits.federation.client.client import Client
@@ -60,10 +60,11 @@ class ClientSpec:
     id_secret: str = ""
 
     def make(self) -> Client:
-        """Return the client, its file read."""
+        """Return the client, its file read and its pixels in the learner's colour."""
+        colour = colour_of(self.learner, self.options)
         return Client(
             self.name,
-            read(self.data),
+            images.pixels_in_colour(read(self.data), colour),
             learner_maker(self.learner, self.options),
             id=self.id,
             kinds=dict(self.kinds),

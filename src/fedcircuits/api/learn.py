@@ -61,7 +61,7 @@ def learn(
         weights: (n,) how often each row counts.
         seed: the same seed gives the same model.
         progress: called with the fraction done and a few words, by learners that take a while.
-        **options: of the named learner; for images also colour="ycocg".
+        **options: of the named learner; for images of any learner also colour="ycocg".
     """
     rng = generator(seed, LearningError)
     if images.is_images(data):
@@ -133,10 +133,17 @@ def _learn_images(
     """Return a density of images (n, h, w) or (n, h, w, 3), labels one value an image."""
     if isinstance(labels, str):
         raise LearningError("the label of images is an array with one value an image")
-    colour = options.pop("colour", "rgb")
+    colour = colour_of(learner, options)
+    options = {name: value for name, value in options.items() if name != "colour"}
     table = images.labelled_images(data, labels, colour)
     facts = {"label": None if labels is None else images.LABEL, "progress": progress}
     return make_learner(learner, options, facts).fit(table, rng)
+
+
+def colour_of(learner: object, options: Mapping[str, Any]) -> images.Colour:
+    """Return the colour that pixels are learned in: an option, or an attribute of the learner."""
+    chosen: images.Colour = options.get("colour") or getattr(learner, "colour", "rgb")
+    return chosen
 
 
 def make_learner(

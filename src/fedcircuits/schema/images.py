@@ -184,6 +184,61 @@ def pixel_columns(frame: pd.DataFrame) -> dict[str, int]:
     return tops
 
 
+def pixels_in_colour(frame: pd.DataFrame, colour: Colour) -> pd.DataFrame:
+    """Return a table with its red, green and blue pixels in another colour.
+
+    "rgb" changes nothing; "ycocg" replaces the three columns of every pixel by Y, Co and Cg, all
+    missing where one of the three is. Other columns stay, and so do pixels that are in Y, Co and Cg
+    already.
+    """
+    if colour != "ycocg":
+        return frame
+    found = [(name, match) for name in frame.columns if (match := _NAME.fullmatch(str(name)))]
+    if all(match[3] in CHANNELS["ycocg"] for _, match in found) and found:
+        return frame
+    stems = dict.fromkeys(str(name)[: match.end(2)] for name, match in found)
+    names = [[f"{stem}_{c}" for c in CHANNELS["rgb"]] for stem in stems]
+    lacking = [name for three in names for name in three if name not in frame.columns]
+    if lacking or not stems:
+        raise SchemaError(
+            "colour='ycocg' needs pixels with the channels R, G and B, found "
+            + (f"no column {lacking[0]!r}" if lacking else "no pixels")
+        )
+    flat = [name for three in names for name in three]
+    levels = frame[flat].to_numpy(dtype=float, na_value=np.nan).reshape(len(frame), -1, 3)
+    lost = np.isnan(levels).any(axis=2)  # (n, pixels)
+    changed = to_ycocg(np.where(lost[..., None], 0, levels).astype(np.int16))
+    values: NDArray[np.generic] = changed
+    if lost.any():
+        values = np.where(lost[..., None], np.nan, changed)
+    columns = [f"{stem}_{c}" for stem in stems for c in CHANNELS["ycocg"]]
+    made = pd.DataFrame(values.reshape(len(frame), -1), index=frame.index, columns=columns)
+    return pd.concat([made, frame.drop(columns=flat)], axis=1)
+
+
+def table_in_colour(table: Table, colour: Colour) -> Table:
+    """Return a table of pixels in another colour (see `pixels_in_colour`)."""
+    if colour == "rgb":
+        return table
+    pixels = [name for name in table.schema.names if _NAME.fullmatch(name)]
+    chosen = table.columns(pixels) if pixels else Table.empty(table.schema, 0)
+    cells = np.where(chosen.observed, chosen.values, np.nan)
+    frame = pixels_in_colour(pd.DataFrame(cells, columns=pixels or None), colour)
+    if list(frame.columns) == pixels:
+        return table
+    others = [v for v in table.schema if v.name not in chosen.schema]
+    at = [table.schema.position(v.name) for v in others]
+    levels = frame.to_numpy(dtype=float)  # (n, pixels)
+    known = ~np.isnan(levels)
+    variables = [pixel_variable(n, _TOPS[n.rpartition("_")[2]]) for n in frame.columns]
+    return replace(
+        table,
+        schema=Schema((*variables, *others)),
+        values=np.column_stack([np.where(known, levels, 0.0), table.values[:, at]]),
+        observed=np.column_stack([known, table.observed[:, at]]),
+    )
+
+
 def pixel_variable(name: str, top: int) -> Variable:
     """The variable of one pixel with the levels 0 .. top."""
     return Variable(name, "count", domain=(0.0, float(top)), closed=True, declared=True)

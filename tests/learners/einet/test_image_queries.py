@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import fedcircuits as fc
-from fedcircuits.errors import QueryError, SchemaError
+from fedcircuits.errors import LearningError, QueryError, SchemaError
 from fedcircuits.learners import EiNet
 from fedcircuits.schema.colour import to_ycocg
 from fedcircuits.schema.images import CHANNELS
@@ -72,16 +72,15 @@ class Case:
 
 @pytest.fixture(
     scope="module",
-    params=["gray", "rgb", "ycocg", "gray conditioned", "gray federated", "rgb federated"],
+    params=["gray", "rgb", "ycocg", "gray conditioned", "gray federated", "ycocg federated"],
 )
 def case(request: pytest.FixtureRequest) -> Case:
     kind, _, more = request.param.partition(" ")
     channels, colour = (1, "rgb") if kind == "gray" else (3, kind)
     images = pictures(60, channels)
     if more == "federated":
-        made: fc.Density = fc.federate(
-            {"a": images[:25], "b": images[25:]}, learner=EiNet(**SMALL), min_rows=1
-        )
+        learner = EiNet(**SMALL, colour=colour)
+        made: fc.Density = fc.federate({"a": images[:25], "b": images[25:]}, learner=learner)
     else:
         options = {"colour": colour} if channels == 3 else {}
         made = fc.learn(images, learner="einet", **SMALL, **options)
@@ -199,6 +198,30 @@ def test_images_for_a_table_of_other_things_are_refused() -> None:
         model.log_prob(pictures(2, 1))
     with pytest.raises(QueryError, match="no images"):
         model.sample(2, as_images=True)
+
+
+@pytest.mark.parametrize("how", ["learner", "option", "table"])
+def test_the_colour_is_an_option_of_the_learner(how: str) -> None:
+    images = pictures(40, 3)
+    if how == "option":
+        model = fc.learn(images, learner="einet", colour="ycocg", **SMALL)
+    elif how == "table":
+        frame = by_columns(images, "rgb").assign(kind=["x", "y"] * 20)
+        model = fc.learn(frame, learner=EiNet(**SMALL, colour="ycocg"))
+    else:
+        model = fc.learn(images, learner=EiNet(**SMALL, colour="ycocg"))
+    assert model.schema.names[:3] == ("pixel_000_000_Y", "pixel_000_000_Co", "pixel_000_000_Cg")
+    assert np.isfinite(model.log_prob(images)).all()
+    assert model.sample(2, seed=0, as_images=True).shape == (2, SIDE, SIDE, 3)
+
+
+def test_a_colour_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(LearningError, match="colour 'hsv'"):
+        EiNet(colour="hsv")  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="three channels"):
+        fc.learn(pictures(20, 1), learner=EiNet(**SMALL, colour="ycocg"))
+    with pytest.raises(SchemaError, match="channels R, G and B"):
+        fc.federate({"a": pictures(20, 1)}, learner=EiNet(**SMALL, colour="ycocg"))
 
 
 # --- grids ----------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from fedcircuits.learners.einet.training.checkpoint import State
 from fedcircuits.learners.einet.training.rows import Rows
 from fedcircuits.learners.einet.training.train import Method, Schedule, out_of_memory, train
 from fedcircuits.schema import Table
-from fedcircuits.schema.images import pixel_places
+from fedcircuits.schema.images import Colour, pixel_places, table_in_colour
 
 Structure = Literal["hclt", "poon-domingos", "random-trees"]
 Leaf = Literal["categorical", "discretised-gaussian", "binomial", "gaussian"]
@@ -55,6 +55,8 @@ class EiNet:
         leaf: Leaves of pixels: "categorical", "discretised-gaussian" or "binomial"; "gaussian"
             also gives continuous columns Gaussian leaves instead of histograms.
         label: Variable whose outcomes get a root each.
+        colour: "ycocg" learns red, green and blue pixels as Y, Co and Cg (reversible, so that a
+            log-mass means the same); "rgb" as they are.
         pieces: Cells per side of a Poon-Domingos grid.
         depth: Halvings of a random tree.
         repetitions: Random trees.
@@ -85,6 +87,7 @@ class EiNet:
     width: int | None = None
     leaf: Leaf = "categorical"
     label: str | None = None
+    colour: Colour = "rgb"
     pieces: int | tuple[int, int] = 8
     depth: int = 4
     repetitions: int = 10
@@ -110,7 +113,7 @@ class EiNet:
     def __post_init__(self) -> None:
         for name, kind in (
             ("structure", Structure), ("layer", LayerKind), ("leaf", Leaf), ("method", Method),
-            ("precision", Precision),
+            ("precision", Precision), ("colour", Colour),
         ):  # fmt: skip
             value, known = getattr(self, name), get_args(kind)
             if value not in known:
@@ -160,6 +163,8 @@ class EiNet:
         if not len(table):
             raise LearningError("EiNet: cannot learn from a table without rows")
         device = torch.device(self._device())
+        if not self.agreed_schema:  # clients change the colour before they agree on a schema
+            table = table_in_colour(table, self.colour)
         table = replace(table, schema=self._with_grids(table))
         names = [name for name in table.schema.names if name != self.label]
         if not names:

@@ -23,6 +23,7 @@ from fedcircuits.learners.einet.passes.forward import log_likelihood
 from fedcircuits.learners.einet.passes.m_step import EMSettings, Masses, m_step_
 from fedcircuits.learners.einet.training.ascent import ascend_
 from fedcircuits.learners.einet.training.checkpoint import State, load_state, save_state
+from fedcircuits.learners.einet.training.finite import check_finite
 from fedcircuits.learners.einet.training.rows import Batch, Rows
 from fedcircuits.learners.einet.training.staging import Staging
 
@@ -111,6 +112,9 @@ def train(
 
     Returns:
         The final state, its weights normalised.
+
+    Raises:
+        LearningError: Where a number leaves the finite range; the last checkpoint stays.
     """
     if not len(rows):
         raise LearningError("EiNet: there are no rows to train on")
@@ -135,6 +139,8 @@ def train(
             total, n_rows = runner.epoch(state, rows, seed)
             state.epoch += 1
             state.history = (*state.history, total / max(n_rows, 1))
+            kept = None if checkpoint is None else str(checkpoint)
+            check_finite(network, state, state.history[-1], kept)
             if checkpoint is not None:
                 save_state(checkpoint, state)
             if report is not None and report(state):
