@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -142,8 +142,8 @@ def _learn_images(
 
 def colour_of(learner: object, options: Mapping[str, Any]) -> images.Colour:
     """Return the colour that pixels are learned in: an option, or an attribute of the learner."""
-    chosen: images.Colour = options.get("colour") or getattr(learner, "colour", "rgb")
-    return chosen
+    chosen: Any = options.get("colour", getattr(learner, "colour", "rgb"))
+    return cast(images.Colour, chosen)
 
 
 def make_learner(

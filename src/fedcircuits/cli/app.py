@@ -44,7 +44,9 @@ def _every_command(
 
 @app.command()
 def learn(
-    data: Annotated[Path, typer.Argument(help="CSV or Parquet file with a header.")],
+    data: Annotated[
+        Path, typer.Argument(help="CSV or Parquet file with a header; a folder or NPZ of images.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
     learner: Annotated[str, typer.Option(help="Name of the learner; hclt by default.")] = "",
     label: Annotated[str | None, typer.Option(help="Column to be predicted.")] = None,
@@ -117,7 +119,8 @@ def query(
         str, typer.Option(help="Treat a category that the model has not seen as: error or missing.")
     ] = "error",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write rows to CSV or Parquet.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write rows to CSV or Parquet, images to PNG."),
     ] = None,
     sep: Sep = None,
     seed: Seed = 0,

@@ -9,9 +9,9 @@ import pandas as pd
 
 from fedcircuits.api.load import load
 from fedcircuits.cli.output import Output
+from fedcircuits.cli.rows import is_picture, read_rows, write_grid
 from fedcircuits.density import Density
 from fedcircuits.errors import QueryError
-from fedcircuits.schema import read
 from fedcircuits.schema.events.parse import from_texts
 from fedcircuits.schema.table import Unknown
 
@@ -41,20 +41,26 @@ def run(
     if not isinstance(model, Density) and question != "predict":
         raise QueryError(f"the file holds a {type(model).__name__}, which answers --predict alone")
     how = cast(Unknown, unknown)
+    painted = is_picture(output)
+    if painted and question not in ("mpe", "sample", "impute"):
+        raise QueryError(f"--{question} answers with a table: write it to CSV or Parquet")
     evidence: Any = (
-        read(rows, sep=sep) if rows is not None else from_texts(model.schema, given, "--given")
+        read_rows(rows, sep) if rows is not None else from_texts(model.schema, given, "--given")
     )
     if question == "log-prob":
-        scored = model.log_prob(read(value, sep=sep), unknown=how).to_frame()
+        scored = model.log_prob(read_rows(value, sep), unknown=how).to_frame()
         out.frame("log-density, nats", scored, output)
         out.say(f"mean {scored['log_prob'].mean():.6g} nats over {len(scored)} row(s)")
     elif question == "mpe":
-        completed = model.mpe(read(value, sep=sep), unknown=how)
-        out.frame(f"most probable completion ({completed.attrs['method']})", completed, output)
+        completed = model.mpe(read_rows(value, sep), unknown=how, as_images=painted)
+        method = "exact" if model.mpe_is_exact else "decoding"
+        _completed(out, f"most probable completion ({method})", completed, output)
     elif question == "sample":
-        out.frame("samples", model.sample(value, evidence, seed=seed, unknown=how), output)
+        drawn = model.sample(value, evidence, seed=seed, unknown=how, as_images=painted)
+        _completed(out, "samples", drawn, output)
     elif question == "impute":
-        out.frame("rows with gaps filled", model.impute(read(value, sep=sep), unknown=how), output)
+        filled = model.impute(read_rows(value, sep), unknown=how, as_images=painted)
+        _completed(out, "rows with gaps filled", filled, output)
     elif question == "probability":
         event = from_texts(model.schema, value, "--probability")
         chance = model.probability(event, evidence, unknown=how)
@@ -68,6 +74,16 @@ def run(
         answer = {"mean": mean, "sd": model.variance(value, evidence, unknown=how) ** 0.5}
         frame = pd.DataFrame(answer) if rows is not None else pd.DataFrame([answer])
         out.frame(f"{value} given the evidence", frame, output)
+
+
+def _completed(out: Output, title: str, answer: Any, output: Path | None) -> None:
+    """Print completed rows or write them: images as a picture, others as a table."""
+    if isinstance(answer, pd.DataFrame) or output is None:
+        out.frame(title, answer, output)
+        return
+    write_grid(answer, output)
+    out.say(f"{len(answer)} image(s) written to {output}")
+    out.result({"images": len(answer), "written": str(output)})
 
 
 def _one_row(evidence: dict[str, Any]) -> pd.DataFrame:

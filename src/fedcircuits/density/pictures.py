@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fedcircuits.errors import SchemaError
 
 UNKNOWN = (214, 39, 40)  # red, green and blue of a masked pixel
 BORDER = 255  # level of the lines between images
-FILES = (".png", ".jpg", ".jpeg")
+PICTURES = (".png", ".jpg", ".jpeg")  # endings of picture files
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,3 +88,68 @@ class Pictures:
 def show(images: NDArray[np.generic], columns: int | None = None) -> Pictures:
     """Return images (n, h, w) or (n, h, w, 3) as a grid that notebooks draw and `.save` writes."""
     return Pictures(np.ma.asanyarray(images), columns)
+
+
+def read_images(path: Path) -> tuple[NDArray[np.generic], list[str] | None]:
+    """Return the images (n, h, w) or (n, h, w, 3) of a folder or file, and a label for each.
+
+    A folder holds PNG or JPEG files of one size, in the order of their names; pixels that are
+    transparent are masked. Where it holds folders of such files instead, each of these is a label.
+    An NPZ file holds the array "images" and may hold "labels", and "mask", true where a pixel is
+    unknown. Without labels the second answer is None.
+    """
+    if not path.is_dir():
+        return _from_npz(path)
+    groups = {"": path}
+    if not _files(path):
+        groups = {each.name: each for each in sorted(path.iterdir()) if each.is_dir()}
+    files = [(name, file) for name, folder in groups.items() for file in _files(folder)]
+    if not files:
+        raise SchemaError(f"{path} holds no images: expected files ending in {', '.join(PICTURES)}")
+    read = [_read_picture(file) for _, file in files]  # (h, w, 4) each
+    for (_, file), levels in zip(files, read, strict=True):
+        if levels.shape != read[0].shape:
+            raise SchemaError(
+                f"images are of one size: {files[0][1]} is {read[0].shape[:2]}, {file} is "
+                f"{levels.shape[:2]}; scale them first"
+            )
+    every = np.stack(read)  # (n, h, w, 4): red, green, blue, opacity
+    images, unknown = every[..., :3], every[..., 3] == 0
+    if (images == images[..., :1]).all():
+        images = images[..., 0]
+    else:
+        unknown = np.repeat(unknown[..., None], 3, axis=3)
+    labels = None if "" in groups else [name for name, _ in files]
+    return (np.ma.masked_array(images, unknown) if unknown.any() else images), labels
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(f for f in folder.iterdir() if f.is_file() and f.suffix.lower() in PICTURES)
+
+
+def _read_picture(path: Path) -> NDArray[np.uint8]:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as picture:
+            return np.asarray(picture.convert("RGBA"))
+    except (UnidentifiedImageError, OSError, ValueError) as error:
+        raise SchemaError(f"{path} is not a PNG or JPEG image: {error}") from None
+
+
+def _from_npz(path: Path) -> tuple[NDArray[np.generic], list[str] | None]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise SchemaError(f"{path} is not an NPZ file of arrays: {error}") from None
+    if "images" not in arrays:
+        raise SchemaError(f"{path} has no array 'images'; it has {', '.join(arrays) or 'none'}")
+    images: NDArray[np.generic] = arrays["images"]
+    if "mask" in arrays:
+        mask = arrays["mask"].astype(bool)
+        if mask.shape != images.shape:
+            raise SchemaError(f"{path}: a mask of shape {mask.shape} for images {images.shape}")
+        images = np.ma.masked_array(images, mask)
+    labels = [str(label) for label in arrays["labels"]] if "labels" in arrays else None
+    return images, labels
