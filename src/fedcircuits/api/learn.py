@@ -23,6 +23,8 @@ from fedcircuits.schema.infer import Domain
 
 Progress = Callable[[float, str], None]
 DEFAULT_LEARNER = "hclt"
+# A label with more different numbers than this is a number, not a name of a class.
+MOST_CLASSES = 20
 
 
 def learn(
@@ -47,8 +49,9 @@ def learn(
     Args:
         data: DataFrame, NumPy array with `names`, CSV or Parquet (path or open file); or images,
             levels 0..255 of shape (n, h, w) or (n, h, w, 3), masked where a pixel is missing.
-        label: a column that is to be predicted well; it is taken as categorical. For images, one
-            value an image; the model calls it "label".
+        label: a column that is to be predicted well: as a number if it holds more than 20
+            different ones, or fractions, else by its categories; `kinds` may say otherwise. For
+            images, one value an image; the model calls it "label".
         learner: a name or an object with `fit(table, rng)`.
         schema: of the table; guessed from it if not given.
         kinds: kind by name, where the guess would be wrong.
@@ -75,7 +78,7 @@ def learn(
         )
     if schema is None:
         if label is not None:
-            kinds = {label: "categorical", **(kinds or {})}
+            kinds = {label: _label_kind(frame[label], domains, missing_values), **(kinds or {})}
         frame = _without_identifiers(frame, {*(kinds or {}), *(domains or {})})
         schema = Schema.infer(frame, kinds, domains, units=units, missing_values=missing_values)
     elif kinds or domains or units:
@@ -85,6 +88,7 @@ def learn(
     return made.fit(table, rng)
 
 
+<<<<<<< HEAD
 def _dropped(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:
     names = [drop] if isinstance(drop, str) else list(drop)
     absent = [name for name in names if name not in frame.columns]
@@ -120,6 +124,30 @@ def _without_identifiers(frame: pd.DataFrame, declared: Collection[str]) -> pd.D
             "kinds of those that are to be learned"
         )
     return frame.drop(columns=list(found))
+=======
+def _label_kind(
+    column: pd.Series[Any],
+    domains: Mapping[str, Domain] | None,
+    missing_values: Sequence[object],
+) -> Kind:
+    """Return whether a label is predicted as a number or by its categories."""
+    domain = (domains or {}).get(str(column.name))
+    is_listed = domain is not None and len(domain) != 2
+    return "categorical" if is_listed or not is_number(column, missing_values) else "continuous"
+
+
+def is_number(column: pd.Series[Any], missing_values: Sequence[object] = ()) -> bool:
+    """Return whether a label is predicted as a number and not by its categories."""
+    kept = column[column.notna() & ~column.isin(list(missing_values))]
+    if kept.dtype.kind == "O":
+        kept = kept.infer_objects()
+    if kept.dtype.kind not in "iuf":
+        return False
+    distinct = np.unique(kept.to_numpy(dtype=float))
+    if distinct.size <= 2:
+        return False
+    return distinct.size > MOST_CLASSES or bool((distinct != np.round(distinct)).any())
+>>>>>>> 7994ad8 (Learn a numeric label (in progress))
 
 
 def _learn_images(

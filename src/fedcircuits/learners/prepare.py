@@ -12,6 +12,8 @@ from scipy.stats import rankdata
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Table, Variable
+from fedcircuits.schema.schema import variable_grid
+from fedcircuits.schema.sketch import Sketch
 
 Missing = Literal["state", "marginalise"]
 # A share of missing cells (and a number of rows) from which missingness is worth a state.
@@ -22,6 +24,9 @@ ID_ROWS = 30
 NEAR_COPY, NEAR_ROWS, NEAR_COLUMNS = 0.999, (50, 2_000), 200
 # Up to this many rows the order of the rows is made not to matter.
 CANONICAL_ROWS = 20_000
+# A numeric label has n ** power quantile bins, within these limits, and a state of its own for a
+# value that has this share of a bin's rows.
+LABEL_BINS_POWER, LABEL_BINS, LABEL_ATOM = 1 / 3, (5, 32), 0.5
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ def prepare(
     missing: Missing,
     n_bins: int | None = None,
     agreed_schema: bool = False,
+    numeric_label: bool = False,
 ) -> Coded:
     """Leave out what cannot be learned, give missing values their state, make grids and codes.
 
@@ -60,16 +66,18 @@ def prepare(
             missing cells out of the likelihood.
         n_bins: quantile bins of continuous columns (default: by rows).
         agreed_schema: whether no column is left out and no state added (`LearnsAgreedSchema`).
+        numeric_label: whether the learner takes a label that is a number.
     """
     if missing not in ("state", "marginalise"):
         raise LearningError(f"missing is 'state' or 'marginalise', found {missing!r}")
-    table, warnings = _with_label(table, label)
+    table, warnings = _with_label(table, label, numeric_label)
     table, left_out = (table, []) if agreed_schema else without_ids(table, label)
     if missing == "state" and not agreed_schema:
         table = _with_missing_states(table, label)
     unseen = [v.name for at, v in enumerate(table.schema) if not table.observed[:, at].any()]
     if unseen and not agreed_schema:  # agreed states need no value of one's own
         raise LearningError(f"variable {unseen[0]!r}: not one value is observed; drop the column")
+    table = _with_label_grid(table, label)
     table = replace(table, schema=table.schema.with_grids(table, n_bins))
     warnings += left_out + column_warnings(table)
     codes = np.stack([_codes(table, at) for at in range(len(table.schema))], axis=1)
@@ -109,8 +117,15 @@ def in_canonical_order(table: Table) -> Table:
     return table.rows(np.lexsort(keys.T[::-1]))
 
 
+<<<<<<< HEAD
 def _with_label(table: Table, label: str | None) -> tuple[Table, list[str]]:
     """Return the rows that have a label; an error where there are none."""
+=======
+def _with_label(
+    table: Table, label: str | None, numeric: bool
+) -> tuple[Table, list[str]]:
+    """Rows that have a label, of which there must be some."""
+>>>>>>> 7994ad8 (Learn a numeric label (in progress))
     if len(table) == 0:
         raise LearningError("cannot learn from a table without rows")
     if table.weights is not None and table.weights.sum() <= 0:
@@ -118,10 +133,11 @@ def _with_label(table: Table, label: str | None) -> tuple[Table, list[str]]:
     if label is None:
         return table, []
     at = table.schema.position(label)
-    if not table.schema.variables[at].is_coded:
+    if not (table.schema.variables[at].is_coded or numeric):
         raise LearningError(
-            f"the label {label!r} must be categorical or binary, found "
-            f"{table.schema.variables[at].kind}; declare kinds={{{label!r}: 'categorical'}}"
+            f"the label {label!r} must be categorical or binary here, found "
+            f"{table.schema.variables[at].kind}: declare kinds={{{label!r}: 'categorical'}}, or "
+            "learn from one table, where a label may be a number"
         )
     if len(table.schema) == 1:
         raise LearningError(f"there is no column besides the label {label!r}")
@@ -132,6 +148,28 @@ def _with_label(table: Table, label: str | None) -> tuple[Table, list[str]]:
         return table, []
     lost = int((~known).sum())
     return table.rows(known), [f"left out {lost} row(s) without a value of the label {label!r}"]
+
+
+def _with_label_grid(table: Table, label: str | None) -> Table:
+    """Return the table with a grid for a numeric label: few states, which serve as classes."""
+    if label is None or table.schema[label].is_coded or table.schema[label].grid is not None:
+        return table
+    at = table.schema.position(label)
+    low, high = LABEL_BINS
+    n_bins = int(np.clip(round(len(table) ** LABEL_BINS_POWER), low, high))
+    sketch = Sketch.of(table.values[:, at], table.weights)
+    variable = table.schema.variables[at]
+    grid = variable_grid(variable, sketch, n_bins, LABEL_ATOM / n_bins)
+    return replace(table, schema=table.schema.with_variables([variable.with_grid(grid)]))
+
+
+def label_cuts(variable: Variable) -> FloatArray | None:
+    """Return the ends between the intervals of a numeric label, None for one with classes."""
+    if variable.is_coded:
+        return None
+    assert variable.grid is not None
+    edges, atoms = variable.grid.edges, variable.grid.atoms
+    return edges[1:-1] if edges.size > 2 else (atoms[1:] + atoms[:-1]) / 2
 
 
 def without_ids(table: Table, label: str | None) -> tuple[Table, list[str]]:

@@ -183,11 +183,17 @@ def _spellings(missing_values: Sequence[object]) -> tuple[object, ...]:
     return (missing_values,) if isinstance(missing_values, str) else tuple(missing_values)
 
 
-def variable_grid(variable: Variable, sketch: Sketch, n_bins: int | None = None) -> Any:
-    """The grid of a numeric variable from a sketch of its values."""
+def variable_grid(
+    variable: Variable,
+    sketch: Sketch,
+    n_bins: int | None = None,
+    atom_share: float | None = None,
+) -> Any:
+    """The grid of a numeric variable from a sketch of its values (see `Sketch.to_grid`)."""
     return sketch.to_grid(
         integer=variable.kind == "count",
         domain=variable.domain if variable.closed else None,
         n_bins=n_bins,
         missing=variable.missing_state,
+        atom_share=atom_share,
     )

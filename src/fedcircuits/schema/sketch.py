@@ -112,6 +112,7 @@ class Sketch:
         domain: tuple[float, float] | None = None,
         n_bins: int | None = None,
         missing: bool = False,
+        atom_share: float | None = None,
     ) -> Grid:
         """The grid: a state per value where values repeat, quantile bins elsewhere.
 
@@ -120,10 +121,11 @@ class Sketch:
             domain: declared interval; closes the tails.
             n_bins: number of quantile bins, by default one per 20 rows up to 48.
             missing: whether the grid has a state for missing values.
+            atom_share: share of the rows from which a value is an atom, by default a small one.
         """
         if self.n_rows == 0:
             return unseen_grid(integer, domain, missing)
-        atoms, atom_rows, points = self._split()
+        atoms, atom_rows, points = self._split(atom_share)
         ends, known = self._range()
         column = Column(
             atoms, atom_rows, points, ends, known, self._tail_scales(*ends), self.n_rows
@@ -140,7 +142,7 @@ class Sketch:
         known = (bool(np.isin(low, self.heavy)), bool(np.isin(high, self.heavy)))
         return (float(low), float(high)), known
 
-    def _split(self) -> tuple[FloatArray, FloatArray, Points]:
+    def _split(self, atom_share: float | None) -> tuple[FloatArray, FloatArray, Points]:
         """Atoms, their rows, and the other points, by what all rows of the sketch say together.
 
         What is heavy at one client may be light in the union, and the other way round.
@@ -152,7 +154,9 @@ class Sketch:
         # Equal points of several clients: the standard deviation of all, near enough.
         weighted = np.concatenate([np.zeros(self.heavy.size), self.point_rows * self.point_spreads])
         spreads = np.bincount(inverse, weighted, values.size) / np.maximum(rows, 1e-300)
-        if self.exact:
+        if atom_share is not None:
+            atom = rows >= max(REPEATS, atom_share * rows.sum())
+        elif self.exact:
             atom = _is_atom(rows)
         else:  # a point may be a mean: it says nothing of repeats
             atom = np.isin(values, self.heavy)

@@ -56,6 +56,7 @@ def fit_hclt(
     options: FitOptions | None = None,
     validation: tuple[IntegerArray, IntegerArray | None] | None = None,
     values: FloatArray | None = None,
+    targets: FloatArray | None = None,
     progress: Progress | None = None,
 ) -> FittedTree:
     """Fit a hidden Chow-Liu tree, tilted where there is a label.
@@ -72,9 +73,10 @@ def fit_hclt(
         validation: Held-out (codes, labels) to use instead of a split; they are not trained on, and
             no head is tried.
         values: (n, D) values as boosted trees take them; without them no head is tried.
+        targets: (n,) the label as a number, where its classes are the states of one.
         progress: Called with (fraction done, text).
     """
-    sample = checked_sample(codes, cards, labels, n_classes, weights, values)
+    sample = checked_sample(codes, cards, labels, n_classes, weights, values, targets)
     return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, True)
 
 
@@ -90,10 +92,11 @@ def fit_mixture(
     options: FitOptions | None = None,
     validation: tuple[IntegerArray, IntegerArray | None] | None = None,
     values: FloatArray | None = None,
+    targets: FloatArray | None = None,
     progress: Progress | None = None,
 ) -> FittedTree:
     """Fit a mixture of factorised components (arguments of :func:`fit_hclt`)."""
-    sample = checked_sample(codes, cards, labels, n_classes, weights, values)
+    sample = checked_sample(codes, cards, labels, n_classes, weights, values, targets)
     return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, False)
 
 

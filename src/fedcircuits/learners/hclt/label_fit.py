@@ -17,6 +17,13 @@ from fedcircuits.learners.hclt.head.fit_head import (
     try_on_held_out,
     try_out_of_fold,
 )
+from fedcircuits.learners.hclt.head.fit_number_head import (
+    NumberTrial,
+    final_number_head,
+    folds_with_held,
+    try_number_head,
+)
+from fedcircuits.learners.hclt.head.number_trees import StateCells
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import MIN_ROWS_FOR_VALIDATION, Sample
 from fedcircuits.learners.hclt.tilt.prior_choice import (
@@ -122,9 +129,24 @@ def fit_label(
                 sharp = [model.sharpened(sharpness) for model in fold_models]
                 log_tilt, fold_of = out_of_fold(sharp, folds[1:])
                 joined = train.joined(held)
-                trial = try_out_of_fold(joined, fold_of, log_tilt, head_options, seed)
+                asked = np.arange(len(fold_of))
             else:
                 log_tilt = _log_posterior(best, held)
+                joined, fold_of = train, _NO_ROWS
+            if options.label_cuts is not None:
+                assert everything.targets is not None
+                assert everything.labels is not None
+                cells = StateCells.of(options.label_cuts, everything.targets, everything.labels)
+                if not cross_validated:
+                    joined = train.joined(held)
+                    fold_of = folds_with_held(len(train.codes), len(held.codes), rng)
+                    asked = np.arange(len(train.codes), len(fold_of))
+                trial = try_number_head(
+                    joined, fold_of, asked, log_tilt, head_options, cells, seed
+                )
+            elif cross_validated:
+                trial = try_out_of_fold(joined, fold_of, log_tilt, head_options, seed)
+            else:
                 trial = try_on_held_out(train, held, log_tilt, head_options, seed)
             report["head"] = trial
 
@@ -144,6 +166,8 @@ def fit_label(
     if len(everything.codes) > _MAX_HEAD_ROWS:
         chosen = rng.choice(len(everything.codes), size=_MAX_HEAD_ROWS, replace=False)
         everything = everything.take(chosen)
+    if isinstance(trial, NumberTrial):
+        return model, final_number_head(trial, everything, head_options, seed), report
     return model, final_head(trial, everything, head_options, seed), report
 
 
@@ -153,10 +177,11 @@ def _head_options(rows: Sample, n_classes: int, options: FitOptions) -> HeadOpti
         return None
     assert rows.labels is not None
     rarest = int(np.bincount(rows.labels, minlength=n_classes).min())
-    if rarest < _LEAST_CLASS_ROWS or len(rows.codes) < MIN_ROWS_FOR_VALIDATION:
+    needed = _LEAST_CLASS_ROWS if options.label_cuts is None else 1
+    if rarest < needed or len(rows.codes) < MIN_ROWS_FOR_VALIDATION:
         if options.head:
             raise LearningError(
-                f"head=True needs {MIN_ROWS_FOR_VALIDATION} rows and {_LEAST_CLASS_ROWS} of every "
+                f"head=True needs {MIN_ROWS_FOR_VALIDATION} rows and {needed} of every "
                 f"class; found {len(rows.codes)} rows and {rarest} of the rarest class"
             )
         return None

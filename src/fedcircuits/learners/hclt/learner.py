@@ -30,6 +30,7 @@ from fedcircuits.learners.prepare import (
     Coded,
     Missing,
     in_canonical_order,
+    label_cuts,
     mean_log_within,
     prepare,
 )
@@ -131,7 +132,7 @@ class Hclt:
             raise LearningError("a head of trees distinguishes labels: it goes with aim='label'")
         start = time.perf_counter()
         table = in_canonical_order(table)
-        coded = self._prepare(table, self.label)
+        coded = self._prepare(table, self.label, numeric_label=not self.agreed_schema)
         found, present, n_codes = self._fit_coded(coded, rng)
         schema, n_rows = coded.table.schema, float(len(coded.codes))
         within = mean_log_within(coded.table)
@@ -229,9 +230,12 @@ class Hclt:
         columns = [at for at, name in enumerate(schema.names) if name != self.label]
         codes = np.ascontiguousarray(coded.codes[:, columns])
         labels, present, n_codes = None, np.zeros(1, dtype=np.int64), 1
+        cuts, targets = None, None
         if self.label is not None:
             at = schema.position(self.label)
             n_codes = coded.cards[at]
+            cuts = label_cuts(schema.variables[at])
+            targets = None if cuts is None else coded.table.values[:, at]
             present, labels = np.unique(coded.codes[:, at], return_inverse=True)
             if present.size == 1:
                 labels = None  # one class: nothing to distinguish
@@ -242,7 +246,10 @@ class Hclt:
             self._options(),
             bins=_bins(schema, columns),
             n_codes=np.array(n_codes_of, dtype=np.int64),
+            label_cuts=cuts,
         )
+        if cuts is not None and options.class_transitions is None:
+            options = replace(options, class_transitions=False)  # one tree for all states of y
         if self.agreed_schema:
             # A client of a federation: see the attributes.
             options = replace(
@@ -263,17 +270,19 @@ class Hclt:
             rng=rng,
             options=options,
             values=values,
+            targets=targets,
             progress=self.progress,
         )
         return found, present.astype(np.int64), n_codes
 
-    def _prepare(self, table: Table, label: str | None) -> Coded:
+    def _prepare(self, table: Table, label: str | None, numeric_label: bool = False) -> Coded:
         return prepare(
             table,
             label=label,
             missing=self.missing,
             n_bins=self.n_bins,
             agreed_schema=self.agreed_schema,
+            numeric_label=numeric_label,
         )
 
     def _options(self) -> FitOptions:

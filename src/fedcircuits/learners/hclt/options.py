@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcircuits.arrays import IntArray
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 
 Aim = Literal["label", "density"]
@@ -28,6 +28,8 @@ class FitOptions:
         head: Whether boosted trees are pooled into p(y | x); None tries it and keeps it where
             held-out rows gain for certain (see `head/fit_head.py`).
         n_codes: (D,) number of categories of every column, 0 for numbers; a head needs it.
+        label_cuts: (k - 1,) ends between the intervals of a numeric label, whose states the classes
+            are; None for a label with classes of its own.
         min_rows: Least rows behind a leaf of a tree.
         aim: "label" fits classes to be distinguished (the tilt), "density" to be described each
             (`class_em.py`).
@@ -45,6 +47,7 @@ class FitOptions:
     class_transitions: bool | None = None
     head: bool | None = False
     n_codes: IntArray | None = None
+    label_cuts: FloatArray | None = None
     min_rows: int | None = None
     aim: Aim = "label"
     n_tilt_steps: int = 40

@@ -25,31 +25,37 @@ class Sample:
         labels: (n,) class of each row, None without a label.
         values: (n, D) values as boosted trees take them (NaN where missing, categories by code),
             where a head may be fitted.
+        targets: (n,) the label as a number, where it is one.
     """
 
     codes: IntegerArray
     weights: FloatArray
     labels: IntegerArray | None
     values: FloatArray | None = None
+    targets: FloatArray | None = None
 
     def take(self, rows: npt.NDArray[np.int64]) -> Sample:
         """Return some of the rows."""
         labels = None if self.labels is None else self.labels[rows]
         values = None if self.values is None else self.values[rows]
-        return Sample(self.codes[rows], self.weights[rows], labels, values)
+        targets = None if self.targets is None else self.targets[rows]
+        return Sample(self.codes[rows], self.weights[rows], labels, values, targets)
 
     def joined(self, other: Sample) -> Sample:
         """Return the rows of both samples."""
-        labels, values = None, None
+        labels, values, targets = None, None, None
         if self.labels is not None and other.labels is not None:
             labels = np.concatenate([self.labels, other.labels])
         if self.values is not None and other.values is not None:
             values = np.concatenate([self.values, other.values])
+        if self.targets is not None and other.targets is not None:
+            targets = np.concatenate([self.targets, other.targets])
         return Sample(
             np.concatenate([self.codes, other.codes]),
             np.concatenate([self.weights, other.weights]),
             labels,
             values,
+            targets,
         )
 
 
@@ -60,6 +66,7 @@ def checked_sample(
     n_classes: int,
     weights: FloatArray | None,
     values: FloatArray | None = None,
+    targets: FloatArray | None = None,
 ) -> Sample:
     """Return the rows as a sample; shapes and ranges that do not fit are a ValueError."""
     if codes.ndim != 2 or codes.shape[1] != len(cards):
@@ -80,7 +87,7 @@ def checked_sample(
         labels.shape != (len(codes),) or labels.min() < 0 or labels.max() >= n_classes
     ):
         raise ValueError(f"expected one label 0 .. {n_classes - 1} per row")
-    return Sample(codes, row_weights, labels, values)
+    return Sample(codes, row_weights, labels, values, targets)
 
 
 def split_rows(

@@ -72,6 +72,26 @@ class BoostedTrees:
         """(n, K) sums of the trees for rows (n, D), NaN where missing, categories by code."""
         return self.outputs_of_bins(self.bins(values))
 
+    def beside(self, other: BoostedTrees) -> BoostedTrees:
+        """Return trees over the same columns with the outputs of both, the other's last."""
+        start, sets = self.feature.size, len(self.left_categories)
+        shifted = {
+            name: np.where(getattr(other, name) >= 0, getattr(other, name) + by, -1)
+            for name, by in (("left", start), ("right", start), ("categories", sets))
+        }
+        added = {
+            "roots": other.roots + start,
+            "output": other.output + self.baseline.size,
+            **shifted,
+        }
+        joined = {
+            name: np.concatenate([getattr(self, name), added.get(name, getattr(other, name))])
+            for name in self.__dataclass_fields__
+            if name != "known_categories"
+        }
+        known = self.known_categories | other.known_categories
+        return BoostedTrees(known_categories=known, **joined)
+
     # --- evaluation -------------------------------------------------------------------------------
 
     def bins(self, values: FloatArray) -> NDArray[np.uint16]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntegerArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+
+Loss = Literal["squared_error", "gamma"]
 
 # Categories scikit-learn can tell apart in one column; with more, codes count as numbers.
 MOST_CATEGORIES = 255
@@ -57,8 +61,48 @@ def boost(
         seed: of the choice of columns.
         held: rows, labels and weights that end the boosting when they no longer gain.
     """
+    return _boosted(HistGradientBoostingClassifier, rows, labels, weights, n_codes, options, seed, held)
+
+
+def boost_numbers(
+    rows: FloatArray,
+    targets: FloatArray,
+    weights: FloatArray,
+    n_codes: IntegerArray,
+    options: BoostOptions,
+    seed: int,
+    held: tuple[FloatArray, FloatArray, FloatArray] | None = None,
+    loss: Loss = "squared_error",
+) -> BoostedTrees:
+    """Boosted trees with one output: the mean of a number, or with "gamma" the log of its mean.
+
+    Args:
+        rows: (n, D) values, NaN where missing, categories by code.
+        targets: (n,) numbers, positive for "gamma".
+        weights: (n,) row weights.
+        n_codes: (D,) number of categories, 0 for numbers.
+        options: sizes.
+        seed: of the choice of columns.
+        held: rows, numbers and weights that end the boosting when they no longer gain.
+        loss: what the trees minimise.
+    """
+    kind = partial(HistGradientBoostingRegressor, loss=loss)
+    return _boosted(kind, rows, targets, weights, n_codes, options, seed, held)
+
+
+def _boosted(
+    kind: Callable[..., Any],
+    rows: FloatArray,
+    targets: FloatArray | IntegerArray,
+    weights: FloatArray,
+    n_codes: IntegerArray,
+    options: BoostOptions,
+    seed: int,
+    held: tuple[FloatArray, FloatArray | IntegerArray, FloatArray] | None,
+) -> BoostedTrees:
+    """The trees of a scikit-learn booster of some kind, fitted to rows."""
     is_category = (n_codes > 0) & (n_codes <= MOST_CATEGORIES)
-    model = HistGradientBoostingClassifier(
+    model = kind(
         learning_rate=options.rate,
         max_iter=options.n_steps,
         max_leaf_nodes=options.n_leaves,
@@ -80,14 +124,12 @@ def boost(
         given |= {} if held is None else {"sample_weight_val": held[2]}
     # A second thread would mostly wait for the first.
     with threadpool_limits(limits=1, user_api="openmp"):
-        model.fit(rows, labels, **given)
+        model.fit(rows, targets, **given)
     return as_arrays(model, is_category, int(n_codes.max(initial=0)))
 
 
-def as_arrays(
-    model: HistGradientBoostingClassifier, is_category: BoolArray, n_codes: int
-) -> BoostedTrees:
-    """The trees of a fitted classifier over the columns it was given."""
+def as_arrays(model: Any, is_category: BoolArray, n_codes: int) -> BoostedTrees:
+    """The trees of a fitted classifier or regressor over the columns it was given."""
     # scikit-learn numbers the categorical columns first, and the categories it has seen anew.
     column = np.concatenate([np.flatnonzero(is_category), np.flatnonzero(~is_category)])
     known = np.zeros((is_category.size, n_codes if is_category.any() else 0), dtype=bool)

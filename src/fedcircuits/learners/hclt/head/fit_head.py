@@ -15,13 +15,14 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
+from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool, fit_pool
 from fedcircuits.learners.hclt.sample import Sample
 
 # A head stays if it takes this many paired standard errors, and this share, off the log-loss.
 LEAST_ERRORS, LEAST_SHARE = 2.0, 0.01
 # More rows carry more steps.
-_MORE_STEPS = 1.1
+MORE_STEPS = 1.1
 # From how many classes on each has smaller and faster trees.
 MANY_CLASSES = 4
 # Below this many rows trees are smaller.
@@ -56,7 +57,7 @@ class HeadOptions:
 class Head:
     """Trees and how they are pooled with the circuit's posterior."""
 
-    trees: BoostedTrees
+    trees: BoostedTrees | NumberTrees
     pool: Pool
 
 
@@ -139,7 +140,7 @@ def try_on_held_out(
         (values, labels, held.weights),
     )
     outputs = trees.outputs(values)
-    return judged(_steps(trees), outputs, log_tilt, labels, held.weights, options.forced)
+    return judged(n_steps_of(trees), outputs, log_tilt, labels, held.weights, options.forced)
 
 
 def try_out_of_fold(
@@ -169,7 +170,7 @@ def try_out_of_fold(
             (values[out], labels[out], rows.weights[out]),
         )
         outputs[out] = trees.outputs(values[out])
-        steps.append(_steps(trees))
+        steps.append(n_steps_of(trees))
     n_steps = round(float(np.mean(steps)))
     return judged(n_steps, outputs, log_tilt, labels, rows.weights, options.forced)
 
@@ -178,12 +179,13 @@ def final_head(trial: HeadTrial, rows: Sample, options: HeadOptions, seed: int) 
     """The head that was tried with trees boosted on all rows."""
     values, labels = _labelled(rows)
     sizes = options.sizes(len(labels), trial.pool.shift.size)
-    n_steps = max(round(_MORE_STEPS * trial.n_steps), 1)
+    n_steps = max(round(MORE_STEPS * trial.n_steps), 1)
     sizes = replace(sizes, n_steps=n_steps)
     return Head(boost(values, labels, rows.weights, options.n_codes, sizes, seed), trial.pool)
 
 
-def _steps(trees: BoostedTrees) -> int:
+def n_steps_of(trees: BoostedTrees) -> int:
+    """Boosting steps behind trees."""
     return int(trees.roots.size // trees.baseline.size)
 
 

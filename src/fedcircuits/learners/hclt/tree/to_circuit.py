@@ -21,6 +21,8 @@ def to_circuit(
 ) -> Circuit:
     """p(x, y) = sum_y p(y) 1[y] p(x | y) as a circuit over `schema`.
 
+    The classes of a numeric label are the states of its grid.
+
     Args:
         model: its columns are those of the schema, in order, without the label.
         schema: with grids.
@@ -33,7 +35,8 @@ def to_circuit(
     if label is None:
         return Circuit.assemble(assembler, classes[0], fit_report)
     at = schema.position(label)
-    indicator = assembler.leaves(FAMILIES["categorical"], at, {"probs": np.eye(len(classes))})
+    family, grid = FAMILIES[table_family(schema.variables[at])], schema.variables[at].grid
+    indicator = assembler.leaves(family, at, {family.parameters[0]: np.eye(len(classes))}, grid)
     factors = assembler.products(np.stack([indicator, classes], axis=1))
     return Circuit.assemble(assembler, assembler.sum(factors, model.log_prior), fit_report)
 

@@ -1,0 +1,162 @@
+"""Fitting a head for a number: location, scale and shape out of fold, and a trial of the pool.
+
+The location is boosted by squared error; the scale, a second booster with logarithms as outputs, on
+absolute out-of-fold residuals; the shape is that of the residuals over their scales.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost_numbers
+from fedcircuits.learners.hclt.head.fit_head import (
+    FEW_ROWS,
+    MORE_STEPS,
+    Head,
+    HeadOptions,
+    HeadTrial,
+    judged,
+    n_steps_of,
+)
+from fedcircuits.learners.hclt.head.number_trees import NumberTrees, StateCells, log_masses
+from fedcircuits.learners.hclt.sample import Sample
+
+# Folds beside the held-out rows, where these are many.
+_OTHER_FOLDS = 3
+# Most quantiles of the residuals, and rows behind each.
+_MOST_QUANTILES, _ROWS_PER_QUANTILE = 200, 8
+# Residuals count as at least this share of their mean when the scale is fitted.
+_LEAST_RESIDUAL = 1e-2
+
+
+@dataclass(frozen=True)
+class NumberTrial(HeadTrial):
+    """What held-out rows say of a head for a number.
+
+    Attributes:
+        scale: trees of the log of the scale.
+        quantiles: (q,) of the residuals over their scales.
+        cells: where the states lie.
+    """
+
+    scale: BoostedTrees
+    quantiles: FloatArray
+    cells: StateCells
+
+
+def folds_with_held(n_train: int, n_held: int, rng: np.random.Generator) -> IntArray:
+    """(n,) folds of training rows followed by held-out ones, which are fold 0."""
+    folds = rng.permutation(n_train) % _OTHER_FOLDS + 1
+    return np.concatenate([folds, np.zeros(n_held, dtype=np.int64)])
+
+
+def try_number_head(
+    rows: Sample,
+    fold_of: IntArray,
+    asked: IntArray,
+    log_tilt: FloatArray,
+    options: HeadOptions,
+    cells: StateCells,
+    seed: int,
+) -> NumberTrial:
+    """Boost location and scale out of fold, and weigh what the pool gains on some rows.
+
+    Args:
+        rows: all rows.
+        fold_of: (n,) fold of every row.
+        asked: (m,) the rows that judge; each fold of theirs is left out of what judges it.
+        log_tilt: (m, P) log t(y | x) of these, out of fold.
+        options: what the trees look like.
+        cells: where the states lie.
+        seed: of the boosting.
+    """
+    assert rows.values is not None
+    assert rows.labels is not None
+    assert rows.targets is not None
+    x, w = rows.values, rows.weights
+    y = cells.scaled(rows.targets)
+    location = np.empty(y.size)
+    steps: list[int] = []
+    judging = np.unique(fold_of[asked])
+    for fold in np.unique(fold_of):
+        inside, out = fold_of != fold, fold_of == fold
+        sizes = location_sizes(options, int(inside.sum()))
+        # Folds that do not judge take the number of steps of one that does.
+        held = (x[out], y[out], w[out]) if fold in judging else None
+        if held is None:
+            sizes = replace(sizes, n_steps=steps[0])
+        trees = boost_numbers(
+            x[inside], y[inside], w[inside], options.n_codes, sizes, seed + int(fold), held
+        )
+        if held is not None:
+            steps.append(n_steps_of(trees))
+        location[out] = trees.outputs(x[out])[:, 0]
+    n_steps = round(float(np.mean(steps)))
+
+    size = np.abs(y - location)
+    size = np.maximum(size, _LEAST_RESIDUAL * float(np.average(size, weights=w)) + 1e-12)
+    log_scale = np.empty(y.size)
+    scale_steps: list[int] = []
+    for fold in judging:
+        inside, out = fold_of != fold, fold_of == fold
+        trees = boost_numbers(
+            x[inside],
+            size[inside],
+            w[inside],
+            options.n_codes,
+            scale_sizes(options, int(inside.sum())),
+            seed,
+            (x[out], size[out], w[out]),
+            "gamma",
+        )
+        scale_steps.append(n_steps_of(trees))
+        log_scale[out] = trees.outputs(x[out])[:, 0]
+    sizes = replace(
+        scale_sizes(options, y.size), n_steps=max(round(float(np.mean(scale_steps))), 1)
+    )
+    scale = boost_numbers(x, size, w, options.n_codes, sizes, seed, None, "gamma")
+
+    z = (y[asked] - location[asked]) / np.exp(log_scale[asked])
+    quantiles = residual_quantiles(z)
+    outputs = log_masses(location[asked], np.exp(log_scale[asked]), quantiles, cells)
+    found = judged(n_steps, outputs, log_tilt, rows.labels[asked], w[asked], options.forced)
+    return NumberTrial(**vars(found), scale=scale, quantiles=quantiles, cells=cells)
+
+
+def final_number_head(trial: NumberTrial, rows: Sample, options: HeadOptions, seed: int) -> Head:
+    """The head that was tried, with the location boosted on all rows."""
+    assert rows.values is not None
+    assert rows.targets is not None
+    sizes = location_sizes(options, len(rows.targets))
+    sizes = replace(sizes, n_steps=max(round(MORE_STEPS * trial.n_steps), 1))
+    y = trial.cells.scaled(rows.targets)
+    location = boost_numbers(rows.values, y, rows.weights, options.n_codes, sizes, seed)
+    trees = location.beside(trial.scale)
+    return Head(NumberTrees(trees, trial.quantiles, trial.cells), trial.pool)
+
+
+def location_sizes(options: HeadOptions, n_rows: int) -> BoostOptions:
+    """Sizes of the booster of the location."""
+    min_rows = options.min_rows or int(np.clip(n_rows // 50, 3, 20))
+    if n_rows < FEW_ROWS:
+        return BoostOptions(200, 0.07, 15, min_rows, ridge=1.0, column_share=0.5)
+    return BoostOptions(400, 0.07, 63, min_rows, ridge=1.0, column_share=0.5)
+
+
+def scale_sizes(options: HeadOptions, n_rows: int) -> BoostOptions:
+    """Sizes of the booster of the log-scale: residuals are noisy, so its trees are small."""
+    min_rows = max(options.min_rows or 0, int(np.clip(n_rows // 20, 10, 60)))
+    return BoostOptions(100, 0.07, 15, min_rows, ridge=1.0, column_share=0.5)
+
+
+def residual_quantiles(z: FloatArray) -> FloatArray:
+    """(q,) rising quantiles of residuals (n,) at (i + 1/2) / q."""
+    n = int(np.clip(z.size // _ROWS_PER_QUANTILE, 8, _MOST_QUANTILES))
+    found = np.quantile(z, (np.arange(n) + 0.5) / n)
+    # Ties are moved apart, so that the distribution function has no jump.
+    least = 1e-9 * max(float(np.ptp(found)), 1e-9)
+    return np.asarray(np.maximum.accumulate(found) + least * np.arange(n))
