@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedcircuits import engines, errors, learners
     from fedcircuits.api import datasets, partition
-    from fedcircuits.api.estimators import CircuitClassifier, CircuitDensity
+    from fedcircuits.api.estimators import CircuitClassifier, CircuitDensity, CircuitRegressor
     from fedcircuits.api.federate import federate
     from fedcircuits.api.learn import learn
     from fedcircuits.api.load import load
@@ -42,7 +42,7 @@ __version__ = "0.1.0"
 
 # What each module defines, and the modules that have a name of their own.
 _NAMES = {
-    "api.estimators": ("CircuitClassifier", "CircuitDensity"),
+    "api.estimators": ("CircuitClassifier", "CircuitDensity", "CircuitRegressor"),
     "api.federate": ("federate",),
     "api.learn": ("learn",),
     "api.load": ("load",),
@@ -80,6 +80,7 @@ __all__ = [
     "Circuit",
     "CircuitClassifier",
     "CircuitDensity",
+    "CircuitRegressor",
     "Density",
     "Em",
     "FedcircuitsError",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_is_fitted,
+    check_array,
     column_or_1d,
     validate_data,
 )
@@ -21,7 +23,7 @@ from fedcircuits.density import Density, Learner
 
 
 class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
-    """The base of both estimators: takes rows in every form that scikit-learn passes."""
+    """The base of the estimators: takes rows in every form that scikit-learn passes."""
 
     model_: Density
 
@@ -91,6 +93,7 @@ class CircuitClassifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[mis
             frame.assign(**{self.label_: codes}),
             label=self.label_,
             learner=self.learner,
+            kinds={self.label_: "categorical"},
             domains=domains,
             weights=sample_weight,
             seed=self.seed,
@@ -108,6 +111,58 @@ class CircuitClassifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[mis
         """Return the most probable class of each row (n,)."""
         proba = self.predict_proba(X)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
+
+
+class CircuitRegressor(RegressorMixin, _CircuitEstimator):  # type: ignore[misc]
+    """A regressor by p(y | x) of one joint distribution; any cells of x may be missing.
+
+    Args:
+        learner: name of a learner that takes a numeric label (or a Learner whose label is "label").
+        options: options of the named learner.
+        seed: the same seed gives the same model.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn the joint distribution of X and y."""
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        frame = self._frame(X, reset=True)
+        target = check_array(
+            column_or_1d(y, warn=True), ensure_2d=False, dtype=float, input_name="y"
+        )
+        if target.shape != (len(frame),):
+            raise ValueError(
+                f"y has shape {target.shape}, expected one number for {len(frame)} rows"
+            )
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.label_ = _free_name(frame)
+        self.model_ = learn(
+            frame.assign(**{self.label_: target}),
+            label=self.label_,
+            learner=self.learner,
+            kinds={self.label_: "continuous"},
+            weights=sample_weight,
+            seed=self.seed,
+            **(self.options or {}),
+        )
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Return the mean of y in each row (n,)."""
+        check_is_fitted(self)
+        return self.model_.predict(self._frame(X, reset=False), self.label_).to_numpy()
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> Array:
+        """Return the ends (n, 2) of the central interval that holds y with that probability."""
+        check_is_fitted(self)
+        return self.model_.interval(self.label_, level, self._frame(X, reset=False)).to_numpy()
+
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> Array:
+        """Return quantiles of y in each row (n, k), for shares strictly between 0 and 1."""
+        check_is_fitted(self)
+        found = self.model_.quantile(self.label_, list(quantiles), self._frame(X, reset=False))
+        return np.asarray(found.to_numpy())
 
 
 class CircuitDensity(DensityMixin, _CircuitEstimator):  # type: ignore[misc]

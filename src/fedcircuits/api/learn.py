@@ -88,7 +88,6 @@ def learn(
     return made.fit(table, rng)
 
 
-<<<<<<< HEAD
 def _dropped(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:
     names = [drop] if isinstance(drop, str) else list(drop)
     absent = [name for name in names if name not in frame.columns]
@@ -124,7 +123,8 @@ def _without_identifiers(frame: pd.DataFrame, declared: Collection[str]) -> pd.D
             "kinds of those that are to be learned"
         )
     return frame.drop(columns=list(found))
-=======
+
+
 def _label_kind(
     column: pd.Series[Any],
     domains: Mapping[str, Domain] | None,
@@ -147,7 +147,6 @@ def is_number(column: pd.Series[Any], missing_values: Sequence[object] = ()) -> 
     if distinct.size <= 2:
         return False
     return distinct.size > MOST_CLASSES or bool((distinct != np.round(distinct)).any())
->>>>>>> 7994ad8 (Learn a numeric label (in progress))
 
 
 def _learn_images(

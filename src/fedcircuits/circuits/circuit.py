@@ -26,7 +26,9 @@ from fedcircuits.circuits.queries.sampling import sample
 from fedcircuits.circuits.queries.walk import choice_slots
 from fedcircuits.circuits.structure import Structure, floats, scope_bits
 from fedcircuits.density import Density
+from fedcircuits.density.cells import grid_cells
 from fedcircuits.density.fit_report import FitReport
+from fedcircuits.density.grid_quantiles import quantiles_on
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError, StructureError
 from fedcircuits.schema import Grid, Schema, Table
@@ -188,6 +190,17 @@ class Circuit(Density):
 
     def masses_table(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
         return masses(self, table, column, regions)
+
+    def quantile_table(self, table: Table, column: int, shares: FloatArray) -> FloatArray | None:
+        grid = self.schema.variables[column].grid
+        groups = [group for group in self.groups if group.column == column]
+        if grid is None or any(g.family.name != "histogram" or g.grid != grid for g in groups):
+            return None
+        cells = grid_cells(grid)  # first the atoms, then the other states
+        rest = np.setdiff1d(np.arange(grid.n_states), grid.atom_states)
+        masses = np.empty((len(table), grid.n_states))
+        masses[:, np.append(grid.atom_states, rest)] = self.masses_table(table, column, cells)
+        return quantiles_on(grid, masses, shares)
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
         return covariance(self, evidence, columns)

@@ -203,7 +203,7 @@ class Density(Probabilities, Completions):
         if variable.outcomes is None:
             table = self._rows(data, unknown, without=target)
             self._check_possible(table, "error")
-            mean: Any = self._moments(table, 1)[:, self.schema.position(target)]
+            mean: Any = self.moment_of(table, self.schema.position(target), 1)
             if variable.time is not None:
                 mean = from_numbers(mean, variable.time)
             return pd.Series(mean, index=table.index, name=target)
@@ -228,7 +228,10 @@ class Density(Probabilities, Completions):
     ) -> Any:
         """E[name**order | given]: a float for a mapping (or nothing) given, a Series for rows."""
         order = whole_number(order, "the order of a moment is a whole number >= 0")
-        return self._row_by_row(lambda t: self._moments(t, order), name, given, impossible, unknown)
+        at = self.schema.position(name)
+        return self._row_by_row(
+            lambda t: self.moment_of(t, at, order), name, given, impossible, unknown
+        )
 
     def expectation(
         self,
@@ -237,9 +240,23 @@ class Density(Probabilities, Completions):
         *,
         impossible: Impossible = "error",
         unknown: Unknown = "error",
+        with_error: bool = False,
     ) -> Any:
-        """E[name | given]: a float for a mapping (or nothing) given, a Series for rows."""
-        return self.moment(name, 1, given, impossible=impossible, unknown=unknown)
+        """E[name | given]: a float for a mapping (or nothing) given, a Series for rows.
+
+        With `with_error` the standard error comes second, 0 but where a model that is not exact
+        (`is_exact`) answers about its label with cells missing.
+        """
+        mean = self.moment(name, 1, given, impossible=impossible, unknown=unknown)
+        if not with_error:
+            return mean
+        at = self.schema.position(name)
+        error = self._query(
+            lambda density: density._row_by_row(
+                lambda t: density.moment_error(t, at, 1), name, given, impossible, unknown
+            )
+        )
+        return mean, error
 
     @query
     def variance(
@@ -251,7 +268,10 @@ class Density(Probabilities, Completions):
         unknown: Unknown = "error",
     ) -> Any:
         """Var[name | given]: a float for a mapping (or nothing) given, a Series for rows."""
-        return self._row_by_row(self.variance_table, name, given, impossible, unknown)
+        at = self.schema.position(name)
+        return self._row_by_row(
+            lambda t: self.variance_table(t)[:, at], name, given, impossible, unknown
+        )
 
     def _row_by_row(
         self,
@@ -267,7 +287,7 @@ class Density(Probabilities, Completions):
         table = self._evidence(given, unknown, asked=name)
         possible = self._check_possible(table, impossible)
         answer = np.full(len(table), np.nan)
-        answer[possible] = hook(table.rows(possible))[:, at]
+        answer[possible] = hook(table.rows(possible))
         if is_one(given):
             return float(answer[0])
         return pd.Series(answer, index=table.index, name=name)

@@ -133,6 +133,14 @@ class Hooks(ABC):
         with np.errstate(invalid="ignore"):
             return np.asarray(np.exp(joint - base[:, None]))
 
+    def quantile_table(self, table: Table, column: int, shares: FloatArray) -> FloatArray | None:
+        """(n, k) quantiles of one variable given the other cells, None where they are searched.
+
+        What is known of the variable itself is not looked at.
+        """
+        del table, column, shares
+        return None
+
     def posterior_with_error(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
         """(n, k) `posterior_table` and the standard error of each number, 0 where it is exact."""
         answer = self.posterior_table(table, column)
@@ -150,6 +158,18 @@ class Hooks(ABC):
             return raw
         with np.errstate(invalid="ignore"):
             return np.asarray(raw / self.moment_table(table, 0))
+
+    def moment_of(self, table: Table, column: int, order: int) -> FloatArray:
+        """(n,) moment of one column's value given that there is one; see `moment_table`.
+
+        The default computes those of all columns; a density that can do with less does.
+        """
+        return np.asarray(self._moments(table, order)[:, column])
+
+    def moment_error(self, table: Table, column: int, order: int) -> FloatArray:
+        """(n,) standard error of `moment_of`, 0 where it is exact."""
+        del column, order
+        return np.zeros(len(table))
 
     def mean_table(self, table: Table) -> FloatArray:
         """(n, D) means of the value given that there is one, 0 where there cannot be."""

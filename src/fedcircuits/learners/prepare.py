@@ -26,7 +26,7 @@ NEAR_COPY, NEAR_ROWS, NEAR_COLUMNS = 0.999, (50, 2_000), 200
 CANONICAL_ROWS = 20_000
 # A numeric label has n ** power quantile bins, within these limits, and a state of its own for a
 # value that has this share of a bin's rows.
-LABEL_BINS_POWER, LABEL_BINS, LABEL_ATOM = 1 / 3, (5, 32), 0.5
+LABEL_BINS_POWER, LABEL_BINS, LABEL_ATOM = 1 / 3, (5, 32), 0.25
 
 
 @dataclass(frozen=True)
@@ -117,15 +117,10 @@ def in_canonical_order(table: Table) -> Table:
     return table.rows(np.lexsort(keys.T[::-1]))
 
 
-<<<<<<< HEAD
-def _with_label(table: Table, label: str | None) -> tuple[Table, list[str]]:
-    """Return the rows that have a label; an error where there are none."""
-=======
 def _with_label(
     table: Table, label: str | None, numeric: bool
 ) -> tuple[Table, list[str]]:
-    """Rows that have a label, of which there must be some."""
->>>>>>> 7994ad8 (Learn a numeric label (in progress))
+    """Return the rows that have a label; an error where there are none."""
     if len(table) == 0:
         raise LearningError("cannot learn from a table without rows")
     if table.weights is not None and table.weights.sum() <= 0:

@@ -323,7 +323,16 @@ class Grid:
         self, states: IntArray, low: Any, high: Any, rng: np.random.Generator
     ) -> FloatArray:
         """(n,) one value from the part in [low, high) of each state (n,); low, high () or (n,)."""
-        u = rng.random(states.size)
+        return self._value(states, low, high, rng.random(states.size))
+
+    def value_at(self, states: IntArray, low: Any, high: Any, u: FloatArray) -> FloatArray:
+        """(n,) the value with share u (n,) of the mass that a state has in [low, high) below it."""
+        left = [state for state, tail in self._tails if tail.sign < 0]
+        outwards = np.isin(states, left)  # a tail is measured from its edge
+        return self._value(states, low, high, np.where(outwards, np.clip(1 - u, 0, 1 - 1e-16), u))
+
+    def _value(self, states: IntArray, low: Any, high: Any, u: FloatArray) -> FloatArray:
+        """(n,) the value at share u (n,) of each state (n,), tails passed from their edges."""
         low, high = (np.broadcast_to(np.asarray(end, float), states.shape) for end in (low, high))
         at_atom = np.full(self.n_states, MISSING_CODE)
         at_atom[self._numbering[0]] = self.atoms

@@ -74,6 +74,16 @@ class BoostedTrees:
 
     def beside(self, other: BoostedTrees) -> BoostedTrees:
         """Return trees over the same columns with the outputs of both, the other's last."""
+        baseline = np.concatenate([self.baseline, other.baseline])
+        return self._joined(other, other.output + self.baseline.size, baseline)
+
+    def plus(self, other: BoostedTrees) -> BoostedTrees:
+        """Return trees over the same columns whose outputs are the sums of both."""
+        return self._joined(other, other.output, self.baseline + other.baseline)
+
+    def _joined(
+        self, other: BoostedTrees, output: IntArray, baseline: FloatArray
+    ) -> BoostedTrees:
         start, sets = self.feature.size, len(self.left_categories)
         shifted = {
             name: np.where(getattr(other, name) >= 0, getattr(other, name) + by, -1)
@@ -81,16 +91,16 @@ class BoostedTrees:
         }
         added = {
             "roots": other.roots + start,
-            "output": other.output + self.baseline.size,
+            "output": output,
             **shifted,
         }
         joined = {
             name: np.concatenate([getattr(self, name), added.get(name, getattr(other, name))])
             for name in self.__dataclass_fields__
-            if name != "known_categories"
+            if name not in ("known_categories", "baseline")
         }
         known = self.known_categories | other.known_categories
-        return BoostedTrees(known_categories=known, **joined)
+        return BoostedTrees(known_categories=known, baseline=baseline, **joined)
 
     # --- evaluation -------------------------------------------------------------------------------
 

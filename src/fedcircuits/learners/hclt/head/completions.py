@@ -23,10 +23,13 @@ from fedcircuits.learners.hclt.head.class_pass import (
     row_seeds,
     uniform,
 )
+from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.prepare import column_codes
 from fedcircuits.schema import Schema, Table, Variable
+
+Outputs = BoostedTrees | NumberTrees
 
 # Completions of a row, fewer with many classes; up to LISTED they are all taken instead of drawn.
 DRAWN, DRAWN_MANY_CLASSES, MANY_CLASSES, LISTED = 24, 8, 4, 16
@@ -64,13 +67,14 @@ class Completer:
     """What q needs to know about rows of one model: states, intervals of the trees, completions."""
 
     def __init__(
-        self, tree: ClassTree, trees: BoostedTrees, pool: Pool, schema: Schema, label: str
+        self, tree: ClassTree, trees: Outputs, pool: Pool, schema: Schema, label: str
     ) -> None:
         """Prepare passes for the columns of `schema` without the label."""
         self.columns = [at for at, name in enumerate(schema.names) if name != label]
         self.schema, self.trees, self.pool = schema, trees, pool
         self.passes = ClassPass(tree)
-        self.n_drawn = DRAWN if tree.n_classes <= MANY_CLASSES else DRAWN_MANY_CLASSES
+        few = tree.n_classes <= MANY_CLASSES or not schema[label].is_coded
+        self.n_drawn = DRAWN if few else DRAWN_MANY_CLASSES
 
     @cached_property
     def values(self) -> list[FloatArray]:
@@ -324,3 +328,13 @@ def estimate(tilt: FloatArray, found: Completions, limit: float) -> tuple[FloatA
     variance = np.maximum(square - mean**2, 0.0) + _RARE * answer * (1 - answer) / n_drawn
     spread = np.sqrt(variance / (n_drawn - 1))
     return answer, np.where(found.listed[:, None], 0.0, few * spread)
+
+
+def mean_error(values: FloatArray, found: Completions, n: int) -> FloatArray:
+    """(n,) standard errors of the means of values (N,) over the completions of each row."""
+    mean = np.bincount(found.row, found.weight * values, minlength=n)
+    square = np.bincount(found.row, found.weight * values**2, minlength=n)
+    n_drawn = int(np.bincount(found.row, minlength=n)[~found.listed].max(initial=2))
+    few = stats.t.ppf(0.975, n_drawn - 1) / stats.norm.ppf(0.975)
+    spread = np.sqrt(np.maximum(square - mean**2, 0.0) / (n_drawn - 1))
+    return np.where(found.listed, 0.0, few * spread)

@@ -22,6 +22,7 @@ from fedcircuits.learners.hclt.head.fit_head import (
     judged,
     n_steps_of,
 )
+from fedcircuits.learners.hclt.head.linear_part import linear_trees
 from fedcircuits.learners.hclt.head.number_trees import NumberTrees, StateCells, log_masses
 from fedcircuits.learners.hclt.sample import Sample
 
@@ -29,6 +30,8 @@ from fedcircuits.learners.hclt.sample import Sample
 _OTHER_FOLDS = 3
 # Most quantiles of the residuals, and rows behind each.
 _MOST_QUANTILES, _ROWS_PER_QUANTILE = 200, 8
+# Residuals shrink like the number of rows to minus this power.
+_LEARNING_RATE = 0.2
 # Residuals count as at least this share of their mean when the scale is fitted.
 _LEAST_RESIDUAL = 1e-2
 
@@ -89,12 +92,17 @@ def try_number_head(
         held = (x[out], y[out], w[out]) if fold in judging else None
         if held is None:
             sizes = replace(sizes, n_steps=steps[0])
+        mine = x[inside], y[inside], w[inside]
+        line = line_of(*mine, options)
+        left = residuals(line, *mine[:2])
+        if held is not None:
+            held = x[out], residuals(line, x[out], y[out]), w[out]
         trees = boost_numbers(
-            x[inside], y[inside], w[inside], options.n_codes, sizes, seed + int(fold), held
+            x[inside], left, w[inside], options.n_codes, sizes, seed + int(fold), held
         )
         if held is not None:
             steps.append(n_steps_of(trees))
-        location[out] = trees.outputs(x[out])[:, 0]
+        location[out] = y[out] - residuals(line, x[out], y[out]) + trees.outputs(x[out])[:, 0]
     n_steps = round(float(np.mean(steps)))
 
     size = np.abs(y - location)
@@ -123,6 +131,9 @@ def try_number_head(
     z = (y[asked] - location[asked]) / np.exp(log_scale[asked])
     quantiles = residual_quantiles(z)
     outputs = log_masses(location[asked], np.exp(log_scale[asked]), quantiles, cells)
+    # The last trees see all rows, these saw a share of them: their residuals are a little larger.
+    share = float(np.mean([(fold_of != fold).mean() for fold in judging]))
+    quantiles = quantiles * share**_LEARNING_RATE
     found = judged(n_steps, outputs, log_tilt, rows.labels[asked], w[asked], options.forced)
     return NumberTrial(**vars(found), scale=scale, quantiles=quantiles, cells=cells)
 
@@ -134,9 +145,24 @@ def final_number_head(trial: NumberTrial, rows: Sample, options: HeadOptions, se
     sizes = location_sizes(options, len(rows.targets))
     sizes = replace(sizes, n_steps=max(round(MORE_STEPS * trial.n_steps), 1))
     y = trial.cells.scaled(rows.targets)
-    location = boost_numbers(rows.values, y, rows.weights, options.n_codes, sizes, seed)
+    line = line_of(rows.values, y, rows.weights, options)
+    left = residuals(line, rows.values, y)
+    location = boost_numbers(rows.values, left, rows.weights, options.n_codes, sizes, seed)
+    location = location if line is None else line.plus(location)
     trees = location.beside(trial.scale)
     return Head(NumberTrees(trees, trial.quantiles, trial.cells), trial.pool)
+
+
+def line_of(
+    x: FloatArray, y: FloatArray, w: FloatArray, options: HeadOptions
+) -> BoostedTrees | None:
+    """The line that boosting starts from, None where rows are many."""
+    return linear_trees(x, y, w, options.n_codes) if y.size < FEW_ROWS else None
+
+
+def residuals(line: BoostedTrees | None, x: FloatArray, y: FloatArray) -> FloatArray:
+    """(n,) what a line leaves over."""
+    return y if line is None else y - line.outputs(x)[:, 0]
 
 
 def location_sizes(options: HeadOptions, n_rows: int) -> BoostOptions:

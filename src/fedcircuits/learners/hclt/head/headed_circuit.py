@@ -27,15 +27,24 @@ from fedcircuits.density import Density, outcome_codes, powers
 from fedcircuits.density.by_state import events_by_state
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.fit_report import FitReport
+from fedcircuits.density.grid_quantiles import quantiles_on
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.completions import Completer, Completions, estimate
+from fedcircuits.learners.hclt.head.completions import (
+    Completer,
+    Completions,
+    estimate,
+    mean_error,
+)
+from fedcircuits.learners.hclt.head.label_states import LabelStates
+from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool
 from fedcircuits.learners.hclt.head.stored_head import parts_of
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
 from fedcircuits.schema import Schema, Table
+from fedcircuits.schema.events import Region
 
 # Completions behind answers given the label, and behind a covariance.
 _GIVEN_LABEL, _COVARIANCE = 64, 2048
@@ -52,7 +61,7 @@ class HeadedCircuit(Density):
         tree: the tilted circuit's tables, over the columns of the schema without the label.
         schema: of the rows.
         label: name of y.
-        trees: boosted trees over the columns without the label.
+        trees: boosted trees over the columns without the label; their outputs are about its states.
         pool: how the two posteriors are pooled.
         fit_report: what the learner reports.
     """
@@ -60,7 +69,7 @@ class HeadedCircuit(Density):
     tree: ClassTree
     schema: Schema
     label: str
-    trees: BoostedTrees
+    trees: BoostedTrees | NumberTrees
     pool: Pool
     fit_report: FitReport | None = None
 
@@ -73,6 +82,10 @@ class HeadedCircuit(Density):
     def _at(self) -> int:
         at: int = self.schema.position(self.label)
         return at
+
+    @cached_property
+    def _states(self) -> LabelStates:
+        return LabelStates(self.schema.variables[self._at])
 
     @cached_property
     def _completer(self) -> Completer:
@@ -132,7 +145,14 @@ class HeadedCircuit(Density):
             answer = self.posterior_table(table, column)
             return answer, np.full(answer.shape, np.nan)
         if column == self._at:
-            return self._label_posterior(table)
+            posterior, error = self._label_posterior(table)
+            if self._states.grid is None:
+                return posterior, error
+            codes = self._states.codes(outcome_codes(self.schema.variables[column]))
+            posterior, error = posterior[:, codes], error[:, codes]
+            with np.errstate(invalid="ignore"):
+                total = posterior.sum(axis=1, keepdims=True)
+                return posterior / total, error / total
         known = table.observed[:, self._at]
         observed = table.observed.copy()
         observed[:, column] = True
@@ -166,16 +186,50 @@ class HeadedCircuit(Density):
             np.add.at(error[part], found.row[drawn], change[drawn] ** 2)
         return answer, np.sqrt(error)
 
+    def masses_table(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
+        table = table.hide(column)
+        if (table.known & ~table.observed).any():  # events: summed over states
+            return super().masses_table(table, column, regions)
+        if column == self._at:
+            posterior = self._label_posterior(table)[0]
+            return posterior @ np.stack([self._states.shares(r) for r in regions], axis=1)
+        answer = self.base.masses_table(table, column, regions)
+        known = np.flatnonzero(table.observed[:, self._at])
+        j = self._completer.columns.index(column)
+        change = np.zeros((known.size, len(regions)))
+        for part, found, head, tilt in self._given_label(table.rows(known)):
+            values = self._completer.numbers(found, j)
+            for at, region in enumerate(regions):
+                inside = (head - tilt) * region.contains(values)
+                change[part, at] = np.bincount(found.row, inside, minlength=known[part].size)
+        answer[known] = np.clip(answer[known] + change, 0.0, 1.0)
+        return answer
+
+    def quantile_table(self, table: Table, column: int, shares: FloatArray) -> FloatArray | None:
+        grid = self._states.grid
+        if table.events is not None:
+            return None
+        if column != self._at:
+            return self.base.quantile_table(table, column, shares) if not table.observed[:, self._at].any() else None
+        if grid is None:
+            return None
+        return quantiles_on(grid, self._label_posterior(table)[0], shares)
+
     def log_prob_table(self, table: Table) -> FloatArray:
         answer = self.base.log_prob_table(self._hidden(table))
         known = np.flatnonzero(table.observed[:, self._at] & (answer > -np.inf))
         if known.size:
             rows = table.rows(known)
-            classes = rows.values[:, self._at].astype(np.int64)
-            posterior = self._label_posterior(rows)[0][np.arange(known.size), classes]
+            values = rows.values[:, self._at]
+            states = self._states.codes(values)
+            posterior = self._label_posterior(rows)[0][np.arange(known.size), states]
             with np.errstate(divide="ignore"):
-                answer[known] += np.log(posterior)
+                answer[known] += np.log(posterior) + self._states.log_within(values)
         return answer
+
+    def _label_codes(self, table: Table) -> IntArray:
+        """(n,) states of the labels of rows that have one."""
+        return self._states.codes(table.values[:, self._at])
 
     def _hidden(self, table: Table) -> Table:
         observed = table.observed.copy()
@@ -191,7 +245,7 @@ class HeadedCircuit(Density):
         both sum to one in a row. A mean under the head is the circuit's own, which is exact, plus
         the sum of the weights' difference times the function.
         """
-        label = table.values[:, self._at].astype(np.int64)
+        label = self._label_codes(table)
         for part, _, found in self._completer.completed(table, label, n_drawn):
             y = label[part][found.row]
             every = np.arange(found.row.size)
@@ -206,8 +260,31 @@ class HeadedCircuit(Density):
                 weight /= np.where(total > 0, total, 1.0)
             yield part, found, head, tilt
 
+    def moment_of(self, table: Table, column: int, order: int) -> FloatArray:
+        if column != self._at or table.known[:, column].any() or table.events is not None:
+            return super().moment_of(table, column, order)
+        return self._label_posterior(table)[0] @ self._states.moments(order)
+
+    def moment_error(self, table: Table, column: int, order: int) -> FloatArray:
+        answer = np.zeros(len(table))
+        if table.events is not None:  # summed over states; the error of that is not known
+            return np.full(len(table), np.nan)
+        if column != self._at:
+            return answer
+        gaps = np.flatnonzero(self._is_open(table) & ~table.observed[:, column])
+        powers_of = self._states.moments(order)
+        for part, log_tilt, found in self._completer.completed(table.rows(gaps)):
+            change = (np.exp(found.log_head) - np.exp(found.log_tilt)) @ powers_of  # (N,)
+            answer[gaps[part]] = mean_error(change, found, len(log_tilt))
+        return answer
+
     def moment_table(self, table: Table, order: int) -> FloatArray:
-        answer = self.base.moment_table(table, order)
+        answer = np.empty(table.values.shape)
+        for at, variable in enumerate(self.schema):
+            answer[:, at] = powers(variable, table.values[:, at], order)
+        partial = np.flatnonzero(self._is_open(table))
+        if partial.size:
+            answer[partial] = self.base.moment_table(table.rows(partial), order)
         known = table.observed[:, self._at]
         gaps = np.flatnonzero(known & self._is_open(table))
         for part, found, head, tilt in self._given_label(table.rows(gaps)):
@@ -220,17 +297,15 @@ class HeadedCircuit(Density):
         free = np.flatnonzero(~known)
         if free.size:
             posterior = self._label_posterior(table.rows(free))[0]
-            answer[free, self._at] = posterior @ powers(*self._label_values, order)
+            answer[free, self._at] = posterior @ self._states.moments(order)
         return answer
-
-    @cached_property
-    def _label_values(self) -> tuple[Any, FloatArray]:
-        variable = self.schema.variables[self._at]
-        return variable, np.arange(len(variable.categories), dtype=float)
 
     def variance_table(self, table: Table) -> FloatArray:
         """About the circuit's means, so that a large mean costs no digits."""
-        answer = self.base.variance_table(table)
+        answer = np.zeros(table.values.shape)
+        partial = np.flatnonzero(self._is_open(table))
+        if partial.size:
+            answer[partial] = self.base.variance_table(table.rows(partial))
         known = table.observed[:, self._at]
         gaps = np.flatnonzero(known & self._is_open(table))
         rows = table.rows(gaps)
@@ -253,9 +328,10 @@ class HeadedCircuit(Density):
         free = np.flatnonzero(~known)
         if free.size:
             posterior = self._label_posterior(table.rows(free))[0]
-            numbers = powers(*self._label_values, 1)
+            numbers = self._states.moments(1)
             mean = posterior @ numbers
-            answer[free, self._at] = (posterior * (numbers - mean[:, None]) ** 2).sum(axis=1)
+            spread = (numbers - mean[:, None]) ** 2 + self._states.variances()
+            answer[free, self._at] = (posterior * spread).sum(axis=1)
         return answer
 
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
@@ -285,7 +361,7 @@ class HeadedCircuit(Density):
             return answer
         if self._at in columns:
             i = columns.index(self._at)
-            numbers = powers(*self._label_values, 1)
+            numbers = self._states.moments(1)
             for _, _, found in self._completer.completed(evidence, n_drawn=_COVARIANCE):
                 change = (np.exp(found.log_head) - np.exp(found.log_tilt)) @ numbers
                 x = away(found)
@@ -313,12 +389,12 @@ class HeadedCircuit(Density):
             drawn, _, log_head = self._drawn(table.rows(free), None, rng)
             rising = np.cumsum(np.exp(log_head), axis=1)
             u = rng.random(free.size) * rising[:, -1]
-            label = (rising <= u[:, None]).sum(axis=1)
-            drawn[:, self._at] = np.minimum(label, rising.shape[1] - 1)
+            label = np.minimum((rising <= u[:, None]).sum(axis=1), rising.shape[1] - 1)
+            drawn[:, self._at] = self._states.draw(label, rng)
             answer[free] = drawn
         while bound.size:  # rejection: q / t is at most exp(limit)
             tries = np.repeat(bound, _TRIES)
-            label = table.values[tries, self._at].astype(np.int64)
+            label = self._states.codes(table.values[tries, self._at])
             drawn, log_tilt, log_head = self._drawn(table.rows(tries), label, rng)
             every = np.arange(tries.size)
             accept = np.exp(log_head[every, label] - log_tilt[every, label] - self.pool.limit)
@@ -347,7 +423,9 @@ class HeadedCircuit(Density):
                 values=answer[free],
                 observed=np.ones((free.size, len(self.schema)), dtype=bool),
             )
-            answer[free, self._at] = self._completer.complete(whole)[1].argmax(axis=1)
+            value, log_density = self._states.modes()
+            best = (self._completer.complete(whole)[1] + log_density).argmax(axis=1)
+            answer[free, self._at] = value[best]
         return answer
 
     def restrict(self, keep: tuple[str, ...], evidence: Table) -> Density:

@@ -10,6 +10,7 @@ from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.prepare import n_states
@@ -18,12 +19,12 @@ from fedcircuits.schema import Schema
 
 def parts_of(
     record: Record,
-) -> tuple[ClassTree, Schema, str, BoostedTrees, Pool, FitReport | None]:
+) -> tuple[ClassTree, Schema, str, BoostedTrees | NumberTrees, Pool, FitReport | None]:
     """The arguments of a `HeadedCircuit`; what is not as it should be is a `StorageError`."""
     header = record.header
     schema, label = Schema.from_json(header["schema"]), header["label"]
     columns = [v for v in schema if v.name != label]
-    n_classes = len(schema[label].categories)
+    n_classes = n_states(schema[label])
     tree = ClassTree.from_arrays(_under("tree.", record), [n_states(v) for v in columns], n_classes)
     classes = record.arrays["pool.classes"].astype(np.int64)
     if (
@@ -34,7 +35,11 @@ def parts_of(
     ):
         raise StorageError("the classes of the head in the file are not those of its label")
     n_outputs = 1 if classes.size == 2 else classes.size
-    trees = BoostedTrees.from_arrays(_under("trees.", record), len(columns), n_outputs)
+    trees: BoostedTrees | NumberTrees
+    if schema[label].is_coded:
+        trees = BoostedTrees.from_arrays(_under("trees.", record), len(columns), n_outputs)
+    else:
+        trees = NumberTrees.from_arrays(_under("trees.", record), len(columns), classes.size)
     shift = record.arrays["pool.shift"].astype(float)
     tilt, of_trees, limit = (float(header["pool"][name]) for name in ("tilt", "trees", "limit"))
     if (
