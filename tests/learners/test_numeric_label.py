@@ -114,7 +114,9 @@ def test_other_columns_given_the_number(model: HeadedCircuit) -> None:
     drawn = model.sample(400, seed=3)["y"]
     given = pd.DataFrame({"y": drawn})
     share = model.predict_proba(given, "town").mean()
-    np.testing.assert_allclose(share, model.base.predict_proba(given.iloc[:1] * np.nan, "town").iloc[0], atol=0.06)
+    np.testing.assert_allclose(
+        share, model.base.predict_proba(given.iloc[:1] * np.nan, "town").iloc[0], atol=0.06
+    )
     upto = model.cdf("a", 0.0, given)
     assert upto.mean() == pytest.approx(model.cdf("a", 0.0), abs=0.06)
     assert upto[drawn > 5.5].mean() < upto[drawn < 0].mean() - 0.3

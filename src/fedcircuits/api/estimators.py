@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, Regressor
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
-    check_is_fitted,
     check_array,
+    check_is_fitted,
     column_or_1d,
     validate_data,
 )
@@ -151,12 +151,14 @@ class CircuitRegressor(RegressorMixin, _CircuitEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """Return the mean of y in each row (n,)."""
         check_is_fitted(self)
-        return self.model_.predict(self._frame(X, reset=False), self.label_).to_numpy()
+        found = self.model_.predict(self._frame(X, reset=False), self.label_)
+        return np.asarray(found.to_numpy())
 
     def predict_interval(self, X: Any, level: float = 0.9) -> Array:
         """Return the ends (n, 2) of the central interval that holds y with that probability."""
         check_is_fitted(self)
-        return self.model_.interval(self.label_, level, self._frame(X, reset=False)).to_numpy()
+        found = self.model_.interval(self.label_, level, self._frame(X, reset=False))
+        return np.asarray(found.to_numpy())
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> Array:
         """Return quantiles of y in each row (n, k), for shares strictly between 0 and 1."""

@@ -1,4 +1,4 @@
-"""Quantiles of many rows at once, for a number whose distribution is one over the states of a grid."""
+"""Quantiles of many rows at once, of a number that is distributed over the states of a grid."""
 
 from __future__ import annotations
 

@@ -117,9 +117,7 @@ def in_canonical_order(table: Table) -> Table:
     return table.rows(np.lexsort(keys.T[::-1]))
 
 
-def _with_label(
-    table: Table, label: str | None, numeric: bool
-) -> tuple[Table, list[str]]:
+def _with_label(table: Table, label: str | None, numeric: bool) -> tuple[Table, list[str]]:
     """Return the rows that have a label; an error where there are none."""
     if len(table) == 0:
         raise LearningError("cannot learn from a table without rows")

@@ -141,9 +141,7 @@ def fit_label(
                     joined = train.joined(held)
                     fold_of = folds_with_held(len(train.codes), len(held.codes), rng)
                     asked = np.arange(len(train.codes), len(fold_of))
-                trial = try_number_head(
-                    joined, fold_of, asked, log_tilt, head_options, cells, seed
-                )
+                trial = try_number_head(joined, fold_of, asked, log_tilt, head_options, cells, seed)
             elif cross_validated:
                 trial = try_out_of_fold(joined, fold_of, log_tilt, head_options, seed)
             else:

@@ -81,9 +81,7 @@ class BoostedTrees:
         """Return trees over the same columns whose outputs are the sums of both."""
         return self._joined(other, other.output, self.baseline + other.baseline)
 
-    def _joined(
-        self, other: BoostedTrees, output: IntArray, baseline: FloatArray
-    ) -> BoostedTrees:
+    def _joined(self, other: BoostedTrees, output: IntArray, baseline: FloatArray) -> BoostedTrees:
         start, sets = self.feature.size, len(self.left_categories)
         shifted = {
             name: np.where(getattr(other, name) >= 0, getattr(other, name) + by, -1)

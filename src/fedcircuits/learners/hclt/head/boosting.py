@@ -61,7 +61,9 @@ def boost(
         seed: of the choice of columns.
         held: rows, labels and weights that end the boosting when they no longer gain.
     """
-    return _boosted(HistGradientBoostingClassifier, rows, labels, weights, n_codes, options, seed, held)
+    return _boosted(
+        HistGradientBoostingClassifier, rows, labels, weights, n_codes, options, seed, held
+    )
 
 
 def boost_numbers(

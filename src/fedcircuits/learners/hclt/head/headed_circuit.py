@@ -210,7 +210,11 @@ class HeadedCircuit(Density):
         if table.events is not None:
             return None
         if column != self._at:
-            return self.base.quantile_table(table, column, shares) if not table.observed[:, self._at].any() else None
+            return (
+                self.base.quantile_table(table, column, shares)
+                if not table.observed[:, self._at].any()
+                else None
+            )
         if grid is None:
             return None
         return quantiles_on(grid, self._label_posterior(table)[0], shares)

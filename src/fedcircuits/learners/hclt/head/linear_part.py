@@ -107,7 +107,9 @@ class _Nodes:
             self.rows.append((-1, 0.0, -1, -1, float(leaf), -1))
         self.rows.append((-1, 0.0, -1, -1, 0.0, -1))
 
-    def trees(self, known: np.ndarray[tuple[int, int], np.dtype[np.bool_]], baseline: float) -> BoostedTrees:
+    def trees(
+        self, known: np.ndarray[tuple[int, int], np.dtype[np.bool_]], baseline: float
+    ) -> BoostedTrees:
         """The trees with one output that starts at `baseline`."""
         if not self.rows:
             self.roots.append(0)
