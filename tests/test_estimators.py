@@ -17,7 +17,9 @@ import fedcircuits as fc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", [fc.CircuitDensity(), fc.CircuitClassifier(), fc.CircuitRegressor()], ids=str)
+@pytest.mark.parametrize(
+    "estimator", [fc.CircuitDensity(), fc.CircuitClassifier(), fc.CircuitRegressor()], ids=str
+)
 def test_scikit_learns_own_checks_pass(estimator: object) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

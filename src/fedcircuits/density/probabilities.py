@@ -55,11 +55,11 @@ class Probabilities(TakesEvidence):
         """
         if not isinstance(event, Mapping) or not event:
             raise QueryError(f"an event is a mapping from names to values or events, found {event}")
+        asked = self._evidence({name: as_event(value) for name, value in event.items()})
         table = self._evidence(given, unknown)
         possible = self._check_possible(table, impossible)
         answer = np.full(len(table), np.nan)
         rows = table.rows(possible)
-        asked = self._evidence({name: as_event(value) for name, value in event.items()})
         joint = rows
         for column in range(len(self.schema)):
             for region, _ in asked.regions_at(column):
