@@ -1,0 +1,148 @@
+"""The parts of a circuit with a head, the posterior of its label, and completions given it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.circuits import Circuit
+from fedcircuits.density import Density, outcome_codes
+from fedcircuits.density.fit_report import FitReport
+from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.completions import Completer, estimate
+from fedcircuits.learners.hclt.head.label_states import LabelStates
+from fedcircuits.learners.hclt.head.number_trees import NumberTrees
+from fedcircuits.learners.hclt.head.pool import Pool
+from fedcircuits.learners.hclt.tree.class_tree import ClassTree
+from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
+from fedcircuits.schema import Schema, Table
+
+# Completions behind answers given the label.
+GIVEN_LABEL = 64
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelHead(Density):
+    """A tilted circuit and boosted trees pooled into the posterior of its label.
+
+    Attributes:
+        tree: the tilted circuit's tables, over the columns of the schema without the label.
+        schema: of the rows.
+        label: name of y.
+        trees: boosted trees over the columns without the label; their outputs are about its states.
+        pool: how the two posteriors are pooled.
+        fit_report: what the learner reports.
+    """
+
+    tree: ClassTree
+    schema: Schema
+    label: str
+    trees: BoostedTrees | NumberTrees
+    pool: Pool
+    fit_report: FitReport | None = None
+
+    @cached_property
+    def base(self) -> Circuit:
+        """The tilted circuit: the density of x, and the posterior t."""
+        return to_circuit(self.tree, self.schema, self.label, None)
+
+    @cached_property
+    def _at(self) -> int:
+        at: int = self.schema.position(self.label)
+        return at
+
+    @cached_property
+    def _states(self) -> LabelStates:
+        return LabelStates(self.schema.variables[self._at])
+
+    @cached_property
+    def _completer(self) -> Completer:
+        return Completer(self.tree, self.trees, self.pool, self.schema, self.label)
+
+    @property
+    def n_parameters(self) -> int:
+        """Those of the circuit, of the trees and of the pool."""
+        return self.base.n_parameters + self.trees.n_numbers + 2 + self.pool.shift.size
+
+    @property
+    def mpe_is_exact(self) -> bool:
+        """Never known to be."""
+        return False
+
+    @property
+    def is_exact(self) -> bool:
+        """False: with missing cells, what is asked about or given the label is an estimate."""
+        return False
+
+    def _is_open(self, table: Table) -> Any:
+        """(n,) whether a cell besides the label is missing."""
+        return ~np.delete(table.observed, self._at, axis=1).all(axis=1)
+
+    def _label_posterior(self, table: Table) -> tuple[FloatArray, FloatArray]:
+        """(n, Y) p(y | observed cells of x), NaN where those have probability zero, and its error.
+
+        The error is the standard error, widened for the few draws so that 1.96 of them cover as
+        a normal 95 % interval should.
+        """
+        answer = np.empty((len(table), self.tree.n_classes))
+        error = np.zeros(answer.shape)
+        is_open = self._is_open(table)
+        if not is_open.all():
+            answer[~is_open] = np.exp(self._completer.complete(table.rows(~is_open))[1])
+        gaps = np.flatnonzero(is_open)
+        for part, log_tilt, found in self._completer.completed(table.rows(gaps)):
+            answer[gaps[part]], error[gaps[part]] = estimate(
+                np.exp(log_tilt), found, self.pool.limit
+            )
+        return answer, error
+
+    def _label_codes(self, table: Table) -> IntArray:
+        """(n,) states of the labels of rows that have one."""
+        return self._states.codes(table.values[:, self._at])
+
+    def _hidden(self, table: Table) -> Table:
+        observed = table.observed.copy()
+        observed[:, self._at] = False
+        return replace(table, observed=observed)
+
+    def _given_label(self, table: Table, n_drawn: int = GIVEN_LABEL) -> Any:
+        """Chunks of rows with a label: slice, completions, and two weights (N,) of each.
+
+        The first are the shares of the completions under the head, the second under the circuit;
+        both sum to one in a row. A mean under the head is the circuit's own, which is exact, plus
+        the sum of the weights' difference times the function.
+        """
+        label = self._label_codes(table)
+        for part, _, found in self._completer.completed(table, label, n_drawn):
+            y = label[part][found.row]
+            every = np.arange(found.row.size)
+            listed = found.listed[found.row]
+            tilt = found.weight * np.where(listed, np.exp(found.log_tilt[every, y]), 1.0)
+            with np.errstate(invalid="ignore"):
+                ratio = np.exp(found.log_head[every, y] - found.log_tilt[every, y])
+            head = tilt * np.nan_to_num(ratio, nan=1.0)
+            n = part.stop - part.start
+            for weight in (head, tilt):
+                total = np.bincount(found.row, weight, minlength=n)[found.row]
+                weight /= np.where(total > 0, total, 1.0)
+            yield part, found, head, tilt
+
+    def _change_given_label(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
+        """(n, k) what the head adds to a column's posterior given the label, and its error."""
+        codes = outcome_codes(self.schema.variables[column])
+        observed = table.observed.copy()
+        observed[:, column] = False
+        table = replace(table, observed=observed)
+        answer, error = np.zeros((2, len(table), codes.size))
+        j = self._completer.columns.index(column)
+        for part, found, head, tilt in self._given_label(table):
+            here = (self._completer.numbers(found, j)[:, None] == codes).astype(float)
+            change = (head - tilt)[:, None] * here
+            np.add.at(answer[part], found.row, change)
+            drawn = ~found.listed[found.row]
+            np.add.at(error[part], found.row[drawn], change[drawn] ** 2)
+        return answer, np.sqrt(error)
