@@ -268,12 +268,10 @@ def test_a_private_label_is_not_used_to_cluster() -> None:
 def test_unknown_names_and_options_are_refused() -> None:
     with pytest.raises(FederationError, match="no agreement rule 'counting'"):
         fc.federate(columns_split(), id="id", learner=LEARNER, agreement="counting")
-    with pytest.raises(
-        FederationError,
-        match=r"no option 'clusters'; there are n_classes, n_clusters.*did you mean 'n_clusters'",
-    ):
+    unknown = r"no option 'clusters'; there are .*n_classes, n_clusters.*did you mean 'n_clusters'"
+    with pytest.raises(FederationError, match=unknown):
         fc.federate(columns_split(), id="id", learner=LEARNER, agreement="latent", clusters=3)
-    with pytest.raises(FederationError, match="no candidate rule has the option 'clusters'"):
+    with pytest.raises(FederationError, match=unknown):
         fc.federate(columns_split(), id="id", learner=LEARNER, clusters=3)
 
 

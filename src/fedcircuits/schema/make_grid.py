@@ -20,7 +20,7 @@ from fedcircuits.schema.grid import TAIL_SHAPE, Grid
 
 MAX_BINS = 48
 ROWS_PER_BIN = 20
-REFINE_ROWS = 300  # with fewer rows, bins of equal rows are all that can be told
+REFINE_ROWS = 300  # with fewer rows, bins of equal rows are all that can be seen
 # Levels at which the distribution function is asked for most: the nearest edge is put there.
 ASKED_LEVELS = (0.05, 0.5, 0.95)
 LONG = 3.0  # times the median bin: such a bin keeps its mean whatever the chance

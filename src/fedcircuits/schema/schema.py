@@ -56,7 +56,7 @@ class Schema:
         return self.variables[self.position(name)]
 
     def position(self, name: str) -> int:
-        """Column of a variable; an unknown name is told with those that exist."""
+        """Column of a variable; an unknown name is an error that lists those that exist."""
         try:
             return self._positions[name]
         except (KeyError, TypeError):

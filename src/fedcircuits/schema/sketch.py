@@ -1,11 +1,11 @@
-"""Sketches: what a client tells of a numeric column so that one grid can be agreed.
+"""Sketches: what a client sends of a numeric column so that one grid can be agreed.
 
 A sketch holds the *heavy* values (repeated often enough to be atoms) with their counts, and
 weighted points of the rest in order. Sketches add up across clients, and a grid made from one
 client's sketch is the grid made from its data. With `min_rows` > 1 a sketch reveals nothing that
 fewer than `min_rows` rows stand behind: a heavy value is named only if that many rows hold it,
 and every point is the mean of at least that many neighbouring rows. Where too few rows are left
-over to make one point, they are not told at all. Rows are counted, whatever their weights.
+over to make one point, they are not sent at all. Rows are counted, whatever their weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPEATS = 5  # this often on average
 # Share of the rows that makes a value an atom among continuous ones, if it repeats that often too:
 # in a short table the share alone would make an atom of every single value.
 HEAVY_SHARE = 0.0025
-OTHERS_SHARE = 0.05  # share of the rows that may be told as means in a discrete column
+OTHERS_SHARE = 0.05  # share of the rows that may be sent as means in a discrete column
 MAX_POINTS = 4096
 
 
@@ -51,8 +51,8 @@ class Sketch:
         points: (m,) sorted values (or group means) of the other rows.
         point_rows: (m,) rows behind each point.
         point_spreads: (m,) standard deviation of the rows behind each point.
-        ends: (2,) lowest and highest value where single rows may be told, otherwise (0,).
-        exact: whether every value is told as it is, with no mean of several and none left out.
+        ends: (2,) lowest and highest value where single rows may be sent, otherwise (0,).
+        exact: whether every value is sent as it is, with no mean of several and none left out.
     """
 
     heavy: FloatArray
@@ -80,7 +80,7 @@ class Sketch:
             values[~listed], rows[~listed], holders[~listed], min_rows, rows.sum() / MAX_POINTS
         )
         exact = int(listed.sum()) + points.size == values.size
-        # Only where single rows may be told is the range told.
+        # Only where single rows may be sent is the range sent.
         ends = values[[0, -1]] if min_rows <= 1 and values.size else values[:0]
         return Sketch(values[listed], rows[listed], points, point_rows, spreads, ends, exact)
 
@@ -160,7 +160,7 @@ class Sketch:
             atom = _is_atom(rows)
         else:  # a point may be a mean: it says nothing of repeats
             atom = np.isin(values, self.heavy)
-            # Rare values of a discrete column are told as means, but the others stay atoms.
+            # Rare values of a discrete column are sent as means, but the others stay atoms.
             few_others = self.point_rows.sum() < OTHERS_SHARE * self.n_rows
             discrete = few_others and looks_discrete(self.heavy.size, self.n_rows)
             if self.points.size and not discrete:

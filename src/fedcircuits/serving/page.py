@@ -51,11 +51,11 @@ def page(api: dict[str, Any], url: str) -> str:
         {
             "method": method.upper(),
             "path": path,
-            "description": told.get("description", ""),
-            **_body(api, told),
+            "description": entry.get("description", ""),
+            **_body(api, entry),
         }
         for path, methods in api["paths"].items()
-        for method, told in methods.items()
+        for method, entry in methods.items()
     ]
     template = Environment(autoescape=True).from_string(_PAGE)
     return template.render(api=api, operations=operations, url=url.rstrip("/"))
@@ -71,22 +71,22 @@ def _body(api: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any]:
     fields = [
         {
             "name": name,
-            "type": _type(told),
-            "default": "needed" if name in needed else json.dumps(told.get("default")),
-            "description": told.get("description", ""),
+            "type": _type(entry),
+            "default": "needed" if name in needed else json.dumps(entry.get("default")),
+            "description": entry.get("description", ""),
         }
-        for name, told in schema["properties"].items()
+        for name, entry in schema["properties"].items()
     ]
     examples = schema.get("examples", [])
     return {"fields": fields, "example": json.dumps(examples[0]) if examples else ""}
 
 
-def _type(told: dict[str, Any]) -> str:
+def _type(entry: dict[str, Any]) -> str:
     """Return a JSON type as text."""
-    if "anyOf" in told:
-        return " or ".join(dict.fromkeys(_type(choice) for choice in told["anyOf"]))
-    if "enum" in told:
-        return " or ".join(map(json.dumps, told["enum"]))
-    if told.get("type") == "array":
-        return f"list of {_type(told['items'])}s"
-    return str(told.get("type", "value"))
+    if "anyOf" in entry:
+        return " or ".join(dict.fromkeys(_type(choice) for choice in entry["anyOf"]))
+    if "enum" in entry:
+        return " or ".join(map(json.dumps, entry["enum"]))
+    if entry.get("type") == "array":
+        return f"list of {_type(entry['items'])}s"
+    return str(entry.get("type", "value"))

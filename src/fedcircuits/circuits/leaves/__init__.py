@@ -26,7 +26,7 @@ FAMILIES: dict[str, LeafFamily] = {
 
 
 def family_named(name: str) -> LeafFamily:
-    """The family of that name; an unknown one is told with those that exist."""
+    """The family of that name; an unknown one is an error that lists them."""
     try:
         return FAMILIES[name]
     except (KeyError, TypeError):

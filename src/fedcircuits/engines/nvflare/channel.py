@@ -164,7 +164,7 @@ def _carry(carrier: Any, other: socket.socket, number: int, body: bytes) -> None
     names: Any = header["clients"]
     timeout: Any = header["timeout"]
 
-    def told(name: str, answer: bytes | Exception) -> None:
+    def received(name: str, answer: bytes | Exception) -> None:
         status = ERROR if isinstance(answer, Exception) else OK
         if isinstance(answer, Exception):
             answer = str(answer).removeprefix(f"client {name!r}: ").encode()
@@ -174,4 +174,4 @@ def _carry(carrier: Any, other: socket.socket, number: int, body: bytes) -> None
         return bool(select.select([other], [], [], 0)[0])
 
     parcels = dict(zip(names, bodies, strict=True))
-    carrier.send(parcels, timeout, told=told, give_up=interrupted)
+    carrier.send(parcels, timeout, received=received, give_up=interrupted)

@@ -71,8 +71,8 @@ class Coordinator:
 
     @property
     def _address(self) -> tuple[str, int]:
-        told = json.loads((self._kits.admin / "startup" / "fed_admin.json").read_text())["admin"]
-        return str(told["host"]), int(told["port"])
+        admin = json.loads((self._kits.admin / "startup" / "fed_admin.json").read_text())["admin"]
+        return str(admin["host"]), int(admin["port"])
 
     def _listens(self) -> bool:
         try:
@@ -122,9 +122,9 @@ class Coordinator:
         registered = {client.name for client in session.get_system_info().client_info}
         here = sorted(registered & set(sites))
         session.set_timeout(REPLY)  # of a site that is there
-        told = (session.get_client_job_status(here) if here else None) or []
+        reported = (session.get_client_job_status(here) if here else None) or []
         session.unset_timeout()
-        found = {str(one["client_name"]): str(one["status"]) for one in told}
+        found = {str(one["client_name"]): str(one["status"]) for one in reported}
         known = {"no_reply": AWAY, "no_jobs": NO_JOB}
         return {site: known.get(found.get(site, "no_reply"), HAS_JOB) for site in sites}
 

@@ -126,8 +126,8 @@ class SiloExecutor(Executor):  # type: ignore[misc]
 
 
 def _server_of(startup: Path) -> str:
-    told = json.loads((startup / "fed_client.json").read_text(encoding="utf-8"))
-    return str(told["servers"][0]["service"]["target"])
+    settings = json.loads((startup / "fed_client.json").read_text(encoding="utf-8"))
+    return str(settings["servers"][0]["service"]["target"])
 
 
 # --- at the server --------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Carrier:
         self,
         parcels: Mapping[str, bytes],
         timeout: float | None = None,
-        told: Callable[[str, bytes | Exception], None] | None = None,
+        received: Callable[[str, bytes | Exception], None] | None = None,
         give_up: Callable[[], bool] = lambda: False,
     ) -> dict[str, bytes | Exception]:
         """One task for each client, all at once; each reply, or what went wrong.
@@ -211,7 +211,7 @@ class Carrier:
         Args:
             parcels: by client.
             timeout: seconds for all of them.
-            told: called with each reply as it comes.
+            received: called with each reply as it comes.
             give_up: asked again and again; a yes ends the waiting.
         """
         answers: dict[str, bytes | Exception] = {}
@@ -220,8 +220,8 @@ class Carrier:
         def note(name: str, answer: bytes | Exception) -> None:
             answers[name] = answer
             waiting.pop(name, None)
-            if told is not None:
-                told(name, answer)
+            if received is not None:
+                received(name, answer)
 
         for name in sorted(parcels):
             if name in self._sites:
@@ -333,7 +333,7 @@ def session(kit: Path, admin: str, timeout: float) -> Iterator[Any]:
     """Open a session of the administrator; closed at the end of the block."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    with contextlib.redirect_stdout(io.StringIO()):  # it tells the user what it is doing
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints what it is doing
         opened = new_secure_session(admin, str(kit), timeout=timeout)
     try:
         yield opened

@@ -53,7 +53,7 @@ class InController:
         self, parcels: Mapping[str, bytes], timeout: float | None
     ) -> Mapping[str, bytes | Exception]:
         found: dict[str, bytes | Exception] = self._carrier.send(
-            parcels, timeout, told=self.replay.received
+            parcels, timeout, received=self.replay.received
         )
         return found
 

@@ -56,13 +56,13 @@ def write_job(
     for client, site in sites.items():
         arguments = {"settings": packed(dict(settings.get(client, {})))}
         executor = {"tasks": [TASK, END], "executor": {"path": EXECUTOR, "args": arguments}}
-        told = {
+        config = {
             "format_version": 2,
             "executors": [executor],
             "default_task_fetch_interval": POLL,
             **filters,
         }
-        _write(folder / f"app-{site}" / "config" / "config_fed_client.json", told)
+        _write(folder / f"app-{site}" / "config" / "config_fed_client.json", config)
     return folder
 
 

@@ -87,8 +87,8 @@ def provision(folder: Path, host: str, port: int, parties: Sequence[str]) -> Kit
     authority = folder / COORDINATOR / "authority"
     first = not authority.exists()
     if not first:
-        told = json.loads((kits.admin / "startup" / "fed_admin.json").read_text(encoding="utf-8"))
-        there = f"{told['admin']['host']}:{told['admin']['port']}"
+        admin = json.loads((kits.admin / "startup" / "fed_admin.json").read_text(encoding="utf-8"))
+        there = f"{admin['admin']['host']}:{admin['admin']['port']}"
         if there != f"{host}:{port}":
             raise FederationError(
                 f"the kits in {folder} are for a coordinator at {there}, not {host}:{port}: say so "
@@ -104,8 +104,8 @@ def provision(folder: Path, host: str, port: int, parties: Sequence[str]) -> Kit
         if not kits.site(party).exists():
             _place(made / party, kits.site(party))
             _change(kits.site(party), class_allow_list=[EXECUTOR], allow_log_streaming=False)
-            told = {"party": party, "coordinator": f"{host}:{port}"}
-            write_json(kits.site(party) / "local" / PARTY_FILE, told)
+            settings = {"party": party, "coordinator": f"{host}:{port}"}
+            write_json(kits.site(party) / "local" / PARTY_FILE, settings)
     shutil.rmtree(made)
     return kits
 
@@ -119,11 +119,11 @@ def _place(source: Path, to: Path) -> None:
 
 def _change(kit: Path, **values: Any) -> None:
     """Write the site's own settings over the default ones."""
-    told = json.loads((kit / "local" / "resources.json.default").read_text(encoding="utf-8"))
-    told.update(values)
+    settings = json.loads((kit / "local" / "resources.json.default").read_text(encoding="utf-8"))
+    settings.update(values)
     # Error logs stay where they are written: a traceback may quote a cell.
-    told["components"] = [c for c in told["components"] if c["id"] not in STREAMERS]
-    write_json(kit / "local" / "resources.json", told)
+    settings["components"] = [c for c in settings["components"] if c["id"] not in STREAMERS]
+    write_json(kit / "local" / "resources.json", settings)
     logs = json.loads((kit / "local" / "log_config.json.default").read_text(encoding="utf-8"))
     logs["loggers"]["root"]["handlers"] = ["logFileHandler", "errorFileHandler"]
     write_json(kit / "local" / "log_config.json", logs)
@@ -137,14 +137,14 @@ STREAMERS = ("site_log_streamer", "log_receiver")
 def set_storage(server: Path) -> None:
     """Have the server keep its jobs and snapshots in its own kit."""
     path = server / "local" / "resources.json"
-    told = json.loads(path.read_text(encoding="utf-8"))
-    told["servers"][0]["heart_beat_timeout"] = SILENT_AFTER
-    storage = told["snapshot_persistor"]["args"]["storage"]["args"]
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["servers"][0]["heart_beat_timeout"] = SILENT_AFTER
+    storage = settings["snapshot_persistor"]["args"]["storage"]["args"]
     storage["root_dir"] = str(server.resolve() / "snapshots")
-    for component in told["components"]:
+    for component in settings["components"]:
         if component["id"] == "job_manager":
             component["args"]["uri_root"] = str(server.resolve() / "jobs")
-    write_json(path, told)
+    write_json(path, settings)
 
 
 def forget_jobs(kit: Path) -> None:

@@ -26,11 +26,11 @@ class Process:
 
     def __init__(self, kit: Path, name: str, scratch: Path | None = None) -> None:
         self.kit, self.name = kit, name
-        told = [str(kit.resolve()), name, "" if scratch is None else str(scratch)]
+        arguments = [str(kit.resolve()), name, "" if scratch is None else str(scratch)]
         with (kit / OUTPUT).open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", launch.__file__, *told],
-                stdin=subprocess.PIPE,  # its end tells the process that nobody needs it any more
+                [sys.executable, "-P", launch.__file__, *arguments],
+                stdin=subprocess.PIPE,  # its end ends the process too
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},

@@ -139,8 +139,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where the authority is or will be")
     parser.add_argument("hosts", nargs="+", help="addresses or names of the machines")
     parser.add_argument("--days", type=int, default=365, help="until certificates end")
-    told = parser.parse_args()
-    make_certificates(told.folder, told.hosts, told.days)
+    options = parser.parse_args()
+    make_certificates(options.folder, options.hosts, options.days)
 
 
 if __name__ == "__main__":
