@@ -29,6 +29,8 @@ import tables
 
 DATA = Path(os.environ.get("FEDCIRCUITS_DATA", tables.ROOT.parent / "shared" / "data"))
 SHARES = np.arange(1, 20) / 20
+# Test rows of seeds 0 to 4 were looked at while the learner's settings were settled.
+FIRST_SEED = 10
 
 # The mean (n,) of held-out rows, and their quantiles (n, 19) if the model has some.
 Answer = tuple[np.ndarray, np.ndarray | None]
@@ -125,7 +127,7 @@ def main() -> None:
     for name, (frame, label) in data().items():
         n_seeds = given.housing_seeds if name == "housing" else given.seeds
         found: dict[str, list[dict[str, float]]] = {model: [] for model in MODELS}
-        for seed in range(n_seeds):
+        for seed in range(FIRST_SEED, FIRST_SEED + n_seeds):
             train, test = train_test_split(frame, test_size=0.25, random_state=seed)
             for model, run in MODELS.items():
                 start = time.process_time()
@@ -157,13 +159,15 @@ def main() -> None:
         f"python benchmarks/regression.py --seeds {given.seeds} "
         f"--housing-seeds {given.housing_seeds}",
         [
-            "Splits 75/25 by seeds from 0, the same for all models; RMSE is the mean ± standard "
-            "deviation over seeds, the other figures are means.",
+            f"Splits 75/25 by seeds from {FIRST_SEED}, the same for all models; RMSE is the mean ± "
+            "standard deviation over seeds, the other figures are means.",
             "CRPS is twice the mean pinball loss of the quantiles .05, .10, ..., .95; the interval "
             "is that between the outer two. All but ridge and LightGBM for the mean answer 19 "
             "quantiles of every held-out row.",
             "LightGBM and ridge by default settings (ridge: penalty by leave-one-out).",
-            "The sizes of the boosters and the number of bins were settled on seeds 0 and 1.",
+            "Test rows of seeds 0 to 4, which are not shown, were looked at while settings were "
+            "settled: the ridge regression below 5,000 rows, and by how much residuals shrink "
+            "between the boosters of folds and the last one, which sets the width of intervals.",
         ],
     )
 
