@@ -118,8 +118,10 @@ def bars(names: Sequence[str], series: dict[str, FloatArray], title: str) -> str
     return drawn.svg
 
 
-def histograms(edges: FloatArray, series: dict[str, FloatArray], title: str) -> str:
-    """Shares of rows between edges, one stepped line a series."""
+def histograms(
+    edges: FloatArray, series: dict[str, FloatArray], title: str, *, dates: bool = False
+) -> str:
+    """Shares of rows between edges, one stepped line a series; dates are days since 1970."""
     with figure(3.4, 2.3, title) as drawn:
         for at, (name, values) in enumerate(series.items()):
             drawn.axes.stairs(
@@ -127,7 +129,15 @@ def histograms(edges: FloatArray, series: dict[str, FloatArray], title: str) -> 
                 color=[REAL, MODEL, GOOD][at % 3], linewidth=1.4,
             )  # fmt: skip
         drawn.axes.legend(fontsize=8)
+        _show_dates(drawn.axes, dates)
     return drawn.svg
+
+
+def _show_dates(axes: Any, dates: bool) -> None:
+    """Label a horizontal axis of days with dates."""
+    if dates:
+        axes.xaxis_date()
+        axes.tick_params(axis="x", rotation=60)
 
 
 def heat_map(matrix: pd.DataFrame, title: str, legend: str) -> str:
@@ -160,14 +170,23 @@ def ranking(names: Sequence[str], values: FloatArray, title: str, legend: str) -
     return drawn.svg
 
 
-def lines(x: FloatArray, series: dict[str, FloatArray], title: str, xlabel: str, y: str) -> str:
-    """Curves over one axis."""
+def lines(
+    x: FloatArray,
+    series: dict[str, FloatArray],
+    title: str,
+    xlabel: str,
+    y: str,
+    *,
+    dates: bool = False,
+) -> str:
+    """Curves over one axis; dates are days since 1970."""
     with figure(3.4, 2.3, title) as drawn:
         for name, values in series.items():
             drawn.axes.plot(x, values, linewidth=1.5, label=name)
         drawn.axes.set(xlabel=xlabel, ylabel=y)
         if len(series) > 1:
             drawn.axes.legend(fontsize=8)
+        _show_dates(drawn.axes, dates)
     return drawn.svg
 
 

@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.report import about_federation, figures, scores
 from fedcircuits.schema import Data, Variable, read
+from fedcircuits.schema.times import to_numbers
 
 SAMPLES = 5000
 VARIABLES_SHOWN, MOST_IN_MATRIX, MOVERS_SHOWN = 24, 40, 8
@@ -215,12 +217,15 @@ def _effect(model: Any, label: str, name: str, drawn: pd.DataFrame) -> tuple[str
         shown = [proba.columns[-1]] if proba.shape[1] == 2 else list(proba.columns)[:3]
         series = {f"p({label} = {y})": proba[y].to_numpy() for y in shown}
         return title, figures.bars([str(v) for v in values], series, title)
-    known = drawn[name].dropna().to_numpy(dtype=float)
-    points = np.unique(np.quantile(known, np.linspace(0.01, 0.99, POINTS)))
-    proba = model.predict_proba(pd.DataFrame({name: points}), label, impossible="nan")
+    known = drawn[name].dropna()
+    chosen = known.sort_values().iloc[np.linspace(0, len(known) - 1, POINTS).astype(int)].unique()
+    asked = pd.Series(chosen)
+    points = _numbers(variable, asked)
+    proba = model.predict_proba(pd.DataFrame({name: asked}), label, impossible="nan")
     shown = [proba.columns[-1]] if proba.shape[1] == 2 else list(proba.columns)[:3]
     series = {f"p({label} = {y})": proba[y].to_numpy() for y in shown}
-    return title, figures.lines(points, series, title, name, "probability")
+    dates = variable.time == "date"
+    return title, figures.lines(points, series, title, name, "probability", dates=dates)
 
 
 def _marginals(model: Any, rows: pd.DataFrame | None, drawn: pd.DataFrame) -> Section:
@@ -249,7 +254,7 @@ def _marginal(variable: Variable, real: pd.Series[Any] | None, drawn: pd.Series[
         return figures.bars(
             names, {k: np.asarray(v, dtype=np.float64) for k, v in shares.items()}, title
         )
-    numbers = {key: pd.to_numeric(values).to_numpy(float) for key, values in series.items()}
+    numbers = {key: _numbers(variable, values) for key, values in series.items()}
     first_numbers = next(iter(numbers.values()))
     low, high = np.quantile(first_numbers, [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
@@ -257,7 +262,14 @@ def _marginal(variable: Variable, real: pd.Series[Any] | None, drawn: pd.Series[
         key: np.asarray(np.histogram(values, edges)[0], dtype=np.float64) / max(len(values), 1)
         for key, values in numbers.items()
     }
-    return figures.histograms(edges, counts, title)
+    return figures.histograms(edges, counts, title, dates=variable.time == "date")
+
+
+def _numbers(variable: Variable, values: pd.Series[Any]) -> FloatArray:
+    """Values of a numeric variable as numbers; dates as days."""
+    if variable.time is not None:
+        return np.asarray(to_numbers(values, variable.time), dtype=np.float64)
+    return np.asarray(pd.to_numeric(values), dtype=np.float64)
 
 
 def _dependence(matrix: pd.DataFrame) -> Section:

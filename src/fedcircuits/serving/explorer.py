@@ -15,6 +15,7 @@ from fedcircuits.jsonable import plain_json
 from fedcircuits.schema import Variable
 from fedcircuits.schema.events import Event, as_event, between
 from fedcircuits.schema.events.event import AllOf
+from fedcircuits.schema.times import from_numbers, to_numbers
 from fedcircuits.serving.questions import Answer, Questions, Row, events_of
 
 BINS, MOST_VALUES = 24, 40
@@ -56,6 +57,7 @@ class Explorer(Questions):
                 "unit": variable.unit,
                 "values": bins[0].low is None,
                 "whole": variable.kind == "count",
+                "date": variable.time == "date",
                 "bins": [vars(b) for b in bins],
             }
             if bins[0].low is not None:
@@ -71,7 +73,11 @@ class Explorer(Questions):
         probability = model.probability(evidence) if evidence else 1.0
         if not probability > 0:
             raise QueryError("the evidence has probability zero: clear one of its values")
-        numbers = [v.name for v in model.schema if not v.is_coded and v.name not in evidence]
+        numbers = [
+            v.name
+            for v in model.schema
+            if not v.is_coded and v.time is None and v.name not in evidence
+        ]
         means = {name: model.expectation(name, evidence or None) for name in numbers}
         shares = self._shares(model, evidence)
         found = {"probability": probability, "variables": shares, "means": means}
@@ -107,7 +113,11 @@ class Explorer(Questions):
         model = self._without[key]
         for name in given:
             self.model.schema.position(name)
-        known = {name: value for name, value in given.items() if name in model.schema}
+        known = {
+            name: _event(model.schema[name], value)
+            for name, value in given.items()
+            if name in model.schema
+        }
         return model, events_of(known)
 
     def _bins_of(self, variable: Variable) -> list[Bin]:
@@ -119,7 +129,10 @@ class Explorer(Questions):
         values = variable.outcomes
         if values is not None and (variable.is_coded or len(values) <= MOST_VALUES):
             return [Bin(str(value), value) for value in values]
-        low, high = (float(self.model.quantile(variable.name, p)) for p in COVERED)
+        ends = pd.Series([self.model.quantile(variable.name, p) for p in COVERED])
+        if variable.time is not None:
+            ends = pd.Series(to_numbers(ends, variable.time))
+        low, high = (float(end) for end in ends)
         if not high > low:
             high = low + 1.0
         edges = np.linspace(low, high, BINS + 1)
@@ -127,7 +140,7 @@ class Explorer(Questions):
             low, high = np.floor(low), np.ceil(high)
             edges = np.unique(np.round(np.linspace(low, high, min(BINS, int(high - low)) + 1)))
         pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-        return [Bin(f"{a:.6g} to {b:.6g}", None, a, b) for a, b in pairs]
+        return [Bin(f"{_text(variable, a)} to {_text(variable, b)}", None, a, b) for a, b in pairs]
 
     def _shares(self, model: Any, evidence: Mapping[str, Any]) -> dict[str, list[float]]:
         """Probabilities of every variable's bins given the evidence, from one batch of events."""
@@ -154,5 +167,26 @@ class Explorer(Questions):
         bins = self._bins_of(variable)
         if bins[0].low is None:
             return [as_event(b.value) for b in bins]
-        ends = [None, *(b.high for b in bins[:-1]), None]
+        ends = [None, *(_value(variable, float(b.high or 0.0)) for b in bins[:-1]), None]
         return [between(low, high, closed="right") for low, high in pairwise(ends)]
+
+
+def _value(variable: Variable, number: float) -> Any:
+    """A number of the page as the variable has it: a date where it stands for one."""
+    if variable.time is None:
+        return number
+    return pd.Series(from_numbers(np.array([number]), variable.time)).iloc[0]
+
+
+def _text(variable: Variable, number: float) -> str:
+    return f"{number:.6g}" if variable.time is None else str(_value(variable, number))[:10]
+
+
+def _event(variable: Variable, value: Any) -> Any:
+    """Evidence of the page, the ends of a range of dates as dates."""
+    if variable.time is None or not isinstance(value, dict) or "between" not in value:
+        return value
+    ends = [
+        _value(variable, end) if isinstance(end, int | float) else end for end in value["between"]
+    ]
+    return {"between": [str(end) for end in ends]}
