@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedcircuits.schema import Grid, shapes, tails
+from fedcircuits.schema import Grid
+from fedcircuits.schema.grids import shapes, tails
 from oracles.quadrature import Piece, integrate
 
 TILTED = Grid(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema import Grid, Sketch
-from fedcircuits.schema.sketch import looks_discrete
+from fedcircuits.schema.grids.sketch import looks_discrete
 
 
 def share_in_bins(grid: Grid, x: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.schema.grid import Grid
+from fedcircuits.schema.grids.grid import Grid
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ from scipy.stats import rankdata
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Table, Variable
+from fedcircuits.schema.grids.sketch import Sketch
 from fedcircuits.schema.schema import variable_grid
-from fedcircuits.schema.sketch import Sketch
 
 Missing = Literal["state", "marginalise"]
 # A share of missing cells (and a number of rows) from which missingness is worth a state.

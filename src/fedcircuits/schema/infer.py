@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
-from fedcircuits.schema.sketch import MANY_VALUES
+from fedcircuits.schema.grids.sketch import MANY_VALUES
 from fedcircuits.schema.times import time_of, to_numbers
 from fedcircuits.schema.variable import (
     KINDS,

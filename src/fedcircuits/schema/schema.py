@@ -14,10 +14,10 @@ from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import QueryError, SchemaError
 from fedcircuits.schema.cells import decode
 from fedcircuits.schema.encode import check_names, encode
+from fedcircuits.schema.grids.sketch import Sketch
 from fedcircuits.schema.infer import Domain, infer_variables
 from fedcircuits.schema.merge import merge_variables
 from fedcircuits.schema.read import Data, read
-from fedcircuits.schema.sketch import Sketch
 from fedcircuits.schema.table import Table, Unknown
 from fedcircuits.schema.variable import Kind, Variable
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import SchemaError
-from fedcircuits.schema.grid import Grid
+from fedcircuits.schema.grids.grid import Grid
 from fedcircuits.schema.times import from_numbers
 
 Kind = Literal["continuous", "count", "categorical", "binary"]

@@ -19,7 +19,7 @@ from fedcircuits.circuits.leaves.tables import (
 from fedcircuits.circuits.leaves.within import Points, TableWithin, Within
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.events import CodeSet, Region
-from fedcircuits.schema.grid import Grid
+from fedcircuits.schema.grids.grid import Grid
 from fedcircuits.schema.variable import Variable
 
 

@@ -18,7 +18,7 @@ from fedcircuits.circuits.leaves.within import Points, TableWithin, Within
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
 from fedcircuits.schema.events import Region
-from fedcircuits.schema.grid import Grid
+from fedcircuits.schema.grids.grid import Grid
 from fedcircuits.schema.variable import Variable
 
 

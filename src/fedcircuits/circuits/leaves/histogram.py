@@ -20,9 +20,9 @@ from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
 from fedcircuits.schema.events import NumberSet, Region
 from fedcircuits.schema.events.cut import Cut
-from fedcircuits.schema.grid import Grid
+from fedcircuits.schema.grids.grid import Grid
+from fedcircuits.schema.grids.sketch import Sketch
 from fedcircuits.schema.schema import variable_grid
-from fedcircuits.schema.sketch import Sketch
 from fedcircuits.schema.variable import Kind, Variable
 
 

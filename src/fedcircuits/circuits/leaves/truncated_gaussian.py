@@ -21,8 +21,8 @@ from fedcircuits.circuits.leaves.within import Within, cut_leaves
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
 from fedcircuits.schema.events import Region
-from fedcircuits.schema.grid import Grid
-from fedcircuits.schema.states import common_exponent, times_power
+from fedcircuits.schema.grids.grid import Grid
+from fedcircuits.schema.grids.states import common_exponent, times_power
 from fedcircuits.schema.variable import Variable
 
 

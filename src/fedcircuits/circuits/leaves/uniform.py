@@ -11,8 +11,8 @@ from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, w
 from fedcircuits.circuits.leaves.within import Within, cut_leaves
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.events import Region
-from fedcircuits.schema.grid import Grid
-from fedcircuits.schema.states import uniform_moment, uniform_variance
+from fedcircuits.schema.grids.grid import Grid
+from fedcircuits.schema.grids.states import uniform_moment, uniform_variance
 from fedcircuits.schema.variable import Variable
 
 

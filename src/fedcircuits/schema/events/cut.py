@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.schema.events.region import Interval, NumberSet
-from fedcircuits.schema.grid import MISSING_CODE, Grid
+from fedcircuits.schema.grids.grid import MISSING_CODE, Grid
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,9 +28,9 @@ import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.errors import SchemaError
-from fedcircuits.schema.inside import Pieces, pieces_of
-from fedcircuits.schema.shapes import MAX_TILT, places_in
-from fedcircuits.schema.tails import Tail
+from fedcircuits.schema.grids.inside import Pieces, pieces_of
+from fedcircuits.schema.grids.shapes import MAX_TILT, places_in
+from fedcircuits.schema.grids.tails import Tail
 
 TAIL_SHAPE = 4.0  # of a tail nothing else is known of
 
@@ -50,7 +50,7 @@ class Grid:
         integer: whether the variable lives on the integers.
         missing: whether there is a last state for "observed to be missing".
         tilts: (m - 1,) tilt of the density in each bin, towards its upper end where positive (see
-            `fedcircuits.schema.shapes`); None for 0 throughout.
+            `fedcircuits.schema.grids.shapes`); None for 0 throughout.
         shapes: shape of the left and of the right tail.
     """
 

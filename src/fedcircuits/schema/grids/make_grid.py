@@ -15,8 +15,8 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import SchemaError
-from fedcircuits.schema import shapes
-from fedcircuits.schema.grid import TAIL_SHAPE, Grid
+from fedcircuits.schema.grids import shapes
+from fedcircuits.schema.grids.grid import TAIL_SHAPE, Grid
 
 MAX_BINS = 48
 ROWS_PER_BIN = 20

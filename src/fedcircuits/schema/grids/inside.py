@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.schema import shapes
-from fedcircuits.schema.states import common_exponent, times_power
+from fedcircuits.schema.grids import shapes
+from fedcircuits.schema.grids.states import common_exponent, times_power
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
-from fedcircuits.schema.grid import Grid
-from fedcircuits.schema.make_grid import Column, Points, make_grid, unseen_grid
+from fedcircuits.schema.grids.grid import Grid
+from fedcircuits.schema.grids.make_grid import Column, Points, make_grid, unseen_grid
 
 FEW_VALUES = 12  # this many distinct values, each twice on average, are discrete at once ...
 MANY_VALUES = 256  # ... and up to this many if they repeat
