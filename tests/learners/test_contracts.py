@@ -23,7 +23,7 @@ OFFERS = {
     "hclt": LATENT,
     "mixture": LATENT,
     "learnspn": AGREED,
-    "einet": AGREED | {"LearnsLabel"},
+    "einet": AGREED | {"LearnsLabel", "LearnsLevels"},
     "factorised": AGREED,
     "gaussian-mixture": EVERY | {"LearnsLabel"},
     "auto": AGREED | {"LearnsLabel"},

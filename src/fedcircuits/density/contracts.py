@@ -9,6 +9,7 @@ used through `fit` alone. All learners of `fedcircuits.learners` are declared ag
     LearnsLabel           label                  one joint fit serves all classes of a grouping
     LearnsClasses         for_classes            rules with latent classes
     LearnsAgreedSchema    for_agreed_schema      every client of a federation
+    LearnsLevels          takes_levels           clients with images: no grid of pixels is agreed
     LearnsForMixing       for_mixing             rules that average models of different rows
     LearnsBranch          branch                 `joint` where columns are split
     LearnsInRounds        in_rounds              `joint` where rows are split

@@ -70,8 +70,10 @@ class RemoteCircuit(FederatedCircuit):
                 raise QueryError(f"{error}; {'; '.join(away.values())}") from None
         if away:
             warn_of_away(present.clients, away)
-        if isinstance(answer, (pd.Series, pd.DataFrame)) and "spoke" not in answer.attrs:
-            answer.attrs |= {"spoke": present.clients, "away": dict(away)}
+        # An answer may be several tables: probabilities and their errors.
+        for each in answer if isinstance(answer, tuple) else (answer,):
+            if isinstance(each, (pd.Series, pd.DataFrame)) and "spoke" not in each.attrs:
+                each.attrs |= {"spoke": present.clients, "away": dict(away)}
         return answer
 
     def _restricted(
