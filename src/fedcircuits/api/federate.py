@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, ClientLearner, ClientSpec, as_table
-from fedcircuits.api.learn import DEFAULT_LEARNER
+from fedcircuits.api.learn import DEFAULT_LEARNER, is_number
 from fedcircuits.api.load import classifier_from_bytes, from_bytes
 from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings
 from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engine_named
@@ -136,6 +136,7 @@ def open_engine(settings: RunSettings, clients: Mapping[str, Data] | None) -> Tr
             table = Path(data)  # a file of the client's machine, which need not be this one
         else:
             table = as_table(name, data)
+        _refuse_numeric_label(name, table, settings)
         specs[name] = ClientSpec(
             name,
             table,
@@ -152,6 +153,20 @@ def open_engine(settings: RunSettings, clients: Mapping[str, Data] | None) -> Tr
     encoded = {name: spec.to_bytes() for name, spec in specs.items()}
     made: Transport = engine(encoded, CLIENT_FROM_SPEC, **options)
     return made
+
+
+def _refuse_numeric_label(name: str, table: pd.DataFrame | Path, settings: RunSettings) -> None:
+    """Refuse a label of many numbers: each would silently become a class of its own."""
+    label = settings.label
+    if label is None or label in settings.kinds or not isinstance(table, pd.DataFrame):
+        return
+    if label in table.columns and is_number(table[label], settings.missing_values):
+        raise FederationError(
+            f"client {name!r}: the label {label!r} holds {table[label].nunique()} different "
+            "numbers, and a federation predicts classes: cut it into classes first, or leave "
+            f"label= out and ask expectation or quantile of {label!r}; "
+            f"kinds={{{label!r}: 'categorical'}} makes every number a class"
+        )
 
 
 @dataclass(frozen=True)
