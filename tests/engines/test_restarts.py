@@ -17,6 +17,7 @@ from contracts.federations import ID, LABEL, split
 from fedcircuits.api.client_spec import ClientSpec, client_from_spec
 from fedcircuits.engines.replay import Keeper, Replay
 
+pytestmark = pytest.mark.slow  # several seconds a case: many restarts of small federations
 SETTINGS = {"n_clusters": 3, "n_classes": 3}
 TABLE = {"agreement": "latent", "table": True, **SETTINGS}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -99,9 +100,7 @@ def trained(case: str, restart: Callable[[int], bool]) -> tuple[list[str], bytes
     return engine.verbs, b"".join(np.ascontiguousarray(array).tobytes() for array in found)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.slow) if "auto" in c else c for c in CASES]
-)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.filterwarnings("ignore::fedcircuits.errors.FedcircuitsWarning")
 def test_a_client_restarted_before_any_message_makes_the_same_model(case: str) -> None:
     verbs, expected = trained(case, lambda _: False)
