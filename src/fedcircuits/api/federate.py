@@ -163,9 +163,8 @@ def _refuse_numeric_label(name: str, table: pd.DataFrame | Path, settings: RunSe
     if label in table.columns and is_number(table[label], settings.missing_values):
         raise FederationError(
             f"client {name!r}: the label {label!r} holds {table[label].nunique()} different "
-            "numbers, and a federation predicts classes: cut it into classes first, or leave "
-            f"label= out and ask expectation or quantile of {label!r}; "
-            f"kinds={{{label!r}: 'categorical'}} makes every number a class"
+            "numbers, and a federation predicts classes: cut it into classes, or leave label= out "
+            f"and ask expectation({label!r}); kinds={{{label!r}: 'categorical'}} makes each a class"
         )
 
 
