@@ -124,6 +124,29 @@ def test_a_row_that_two_clients_hold_counts_once() -> None:
     assert shares[1] == pytest.approx(600 / 900, abs=0.01)  # nobody can know
 
 
+@pytest.mark.parametrize("spread", ["one client", "both clients", "both clients twice"])
+def test_a_class_of_too_few_rows_for_an_anchor_is_improbable_not_impossible(spread: str) -> None:
+    table = small_table(600).drop(columns="id")
+    rare = {"one client": [3], "both clients": [3, 500], "both clients twice": [3, 4, 500, 501]}
+    table.loc[rare[spread], "y"] = "rare"
+    clients = {
+        "a": table[["x0", "x1", "x2", "y"]][:350],
+        "b": table[["x2", "x3", "x4", "y"]][350:].reset_index(drop=True),
+    }
+    fed = fc.federate(clients, label="y", learner=LEARNER, agreement=Anchors(4, 4, n_rounds=2))
+    shares = np.exp(fed.log_prob(pd.DataFrame({"y": ["no", "rare", "yes"]})))
+    assert shares.sum() == pytest.approx(1.0, abs=1e-12)
+    assert shares[1] == pytest.approx(0.5 / 600.5, rel=1e-9)  # half a row
+    rows = table.drop(columns="y")[:20]
+    likely = fed.predict_proba(rows, "y")["rare"]
+    assert ((likely > 0) & (likely < 0.02)).all()
+    # Its columns are those of all rows: the class says nothing about them.
+    given_rare = fed.log_prob(rows.assign(y="rare")) - np.log(shares[1])
+    others = np.logaddexp(*(fed.log_prob(rows.assign(y=y)) for y in ("no", "yes")))
+    expected = others - np.log(shares[0] + shares[2])
+    np.testing.assert_allclose(given_rare, expected, rtol=0, atol=1e-9)
+
+
 # --- the tree -------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,8 @@
 
 s is a cluster of the *shared* columns that all holders agree on (federated k-means: sums and counts
 per centre, some rounds, so not one pass), k client c's own cluster of its private columns, and
-q_c(k | s) is counted where both are seen. No aligned row is needed.
+q_c(k | s) is counted where both are seen. No aligned row is needed. A class of the label without
+anchors of its own has the columns of all rows and the weight of half a row.
 
 Several shared subspaces have an anchor each. They form a tree of most information through the
 tables q(s_j | s_i) of clients that hold two of them, and a client's private columns hang below that
@@ -19,8 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.circuits import Circuit
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.anchor_tree import (
+    TRACE,
     anchor_tree,
     conditional,
     table_information,
@@ -240,27 +243,45 @@ class _Gluing:
         builder, found, label = self._builder, self._found, self._found.label
         leaves = {}
         if label is not None:
-            codes = sorted(set(self._strata[0].tolist()))
+            codes = range(found.schema[label].n_codes)
             leaves = {y: indicator_leaf(found.schema, label, y) for y in codes}
             builder.register([(leaf, "server") for leaf in leaves.values()])
         builder.register([(found.models[k], k.client) for k in self._keys])
         nodes: dict[int, dict[int, int]] = {}  # by subspace: anchor to node
+        apart = []
         for i in reversed(self._tree.order):
-            nodes[i] = {}
-            for s in range(self._strata[i].size):
-                factors = self._factors(i, s, nodes)
-                if factors is None:
-                    continue
-                if label is not None and self._tree.order[0] == i:
-                    factors.append(builder.part(leaves[int(self._strata[i][s])]))
-                nodes[i][s] = builder.product(factors)
-        apart = [
-            builder.mixture(list(nodes[i].values()), [self._rows(i, s) for s in nodes[i]])
-            for i in self._tree.order
-            if self._tree.parent[i] < 0
-        ]
+            each = {s: self._factors(i, s, nodes) for s in range(self._strata[i].size)}
+            factors = {s: found for s, found in each.items() if found is not None}
+            if leaves and i == self._tree.order[0]:
+                apart.append(self._over_classes(factors, leaves))
+                continue
+            nodes[i] = {s: builder.product(found) for s, found in factors.items()}
+            if self._tree.parent[i] < 0:
+                rows = [self._rows(i, s) for s in nodes[i]]
+                apart.append(builder.mixture(list(nodes[i].values()), rows))
+        apart.reverse()
         apart += [self._private(c, None) for c in self._clients if self._hangs(c) is None]
         return builder, builder.product(apart)
+
+    def _over_classes(self, factors: dict[int, list[int]], leaves: dict[int, Circuit]) -> int:
+        """The mixture over the anchors of the first subspace, each with its class of the label.
+
+        A class that no anchor has rows of (it has fewer than `MIN_ROWS` at every client) gets the
+        columns of all rows and the weight of `TRACE` rows: improbable, but not impossible.
+
+        Args:
+            factors: by anchor, what is multiplied there beside the label.
+            leaves: by class, its indicator.
+        """
+        builder, strata = self._builder, self._strata[self._tree.order[0]]
+        rows = {s: self._rows(self._tree.order[0], s) for s in factors}
+        parts = [builder.product([*f, builder.part(leaves[strata[s]])]) for s, f in factors.items()]
+        unseen = sorted(set(leaves) - {strata[s] for s in factors if rows[s] > 0})
+        if unseen:
+            everywhere = [builder.product(found) for found in factors.values()]
+            all_rows = builder.mixture(everywhere, list(rows.values()))
+            parts += [builder.product([all_rows, builder.part(leaves[y])]) for y in unseen]
+        return builder.mixture(parts, [*rows.values(), *[TRACE] * len(unseen)])
 
     def _factors(self, i: int, s: int, nodes: dict[int, dict[int, int]]) -> list[int] | None:
         """What is multiplied at an anchor; None where nobody fitted its shared columns."""
