@@ -252,7 +252,7 @@ def federated(
         "clients": len(clients),
         "rule": fed.rule.name,
         "calibrated": found.calibration is not None,
-        "scores": found.scores,
+        "scores": fed.why.scores,
     }
 
 

@@ -471,6 +471,8 @@ def test_auto_passes_over_rules_that_a_policy_refuses() -> None:
             fed = fc.federate(id=ID, label=LABEL, engine=engine(members))
         assert fed.rule is not None
         assert fed.rule.name == rule
+        assert fed.why is not None
+        assert [c.rule for c in fed.why.candidates if c.outcome.startswith("refused: ")]
         assert LABEL in fed.schema
         assert fed.dropped == {}
 

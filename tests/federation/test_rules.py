@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -242,11 +243,27 @@ def test_auto_takes_the_setting_s_rule_where_nothing_can_be_compared() -> None:
     assert isinstance(columns.rule, Latent)
 
 
-def test_auto_tells_the_scores_it_chose_by() -> None:
+def test_why_has_every_candidate_with_its_scores_and_what_it_reveals(tmp_path: Path) -> None:
     fed = fc.federate(columns_split(), id="id", label="y", learner=LEARNER)
-    assert fed.fitted is not None
-    assert set(fed.fitted.scores) == {"product", "latent"}
-    assert all(0 < score < 1 for score in fed.fitted.scores.values())
+    why = fed.why
+    assert why is not None
+    assert fed.rule is not None
+    assert set(why.scores) == {"product", "latent"}
+    assert all(0 < score < 1 for score in why.scores.values())
+    assert why.rule == fed.rule.name
+    assert [c.outcome for c in why.candidates if c.rule == why.rule] == ["taken"]
+    assert all(c.reveals and c.nats is not None for c in why.candidates)
+    assert why.n_rows >= 60
+    assert list(why.table()["rule"]) == [c.rule for c in why.candidates]
+    assert all(name in repr(why) for name in ("product", "latent", "held-out rows", "reveals"))
+    fed.save(tmp_path / "model.fc")
+    assert fc.load(tmp_path / "model.fc", fc.FederatedCircuit).why == why
+
+
+def test_why_of_a_named_rule_says_so() -> None:
+    why = fc.federate(columns_split(), id="id", learner=LEARNER, agreement="latent").why
+    assert why is not None
+    assert (why.rule, why.reason, why.scores) == ("latent", "named by the caller", {})
 
 
 def test_auto_leaves_no_trace_of_its_trial() -> None:

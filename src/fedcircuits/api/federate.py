@@ -18,7 +18,7 @@ from fedcircuits.api.load import classifier_from_bytes, from_bytes
 from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings
 from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engine_named
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, unknown_name
-from fedcircuits.federation.agreement import Rule, make_rule
+from fedcircuits.federation.agreement import Rule, make_rule, refused_ones
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
@@ -26,6 +26,7 @@ from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientEr
 from fedcircuits.federation.server.lost_clients import warn_of_lost
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.why import Why
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import NONE, Job, JobKind
 from fedcircuits.federation.wire.transport import RefusedError, Transport
@@ -199,7 +200,7 @@ class FederationRun:
         lost: dict[str, str] = {}
         while True:
             try:
-                rule, fitted = self._train_rule(server)
+                rule, fitted, why = self._train_rule(server)
                 break
             except LostClientError as error:
                 lost[error.client] = str(error)
@@ -208,7 +209,7 @@ class FederationRun:
                 if not self.settings.allow_missing or error.client not in server.clients:
                     raise
                 server.lose(error.client, str(error))
-        fed = self._glue(rule, fitted, server)
+        fed = self._glue(rule, fitted, server, why=why)
         if lost and not self.settings.allow_missing:
             raise FederationError(
                 f"{'; '.join(lost.values())}. The model of the others is in this error's `rest`; "
@@ -253,15 +254,17 @@ class FederationRun:
             lambda client, name, schema, size: RemoteDensity(server, client, name, schema, size),
         )
 
-    def _train_rule(self, server: Server) -> tuple[Rule, FittedParts]:
+    def _train_rule(self, server: Server) -> tuple[Rule, FittedParts, Why]:
         take, agreement = self._take(server), self.settings.agreement
         if not isinstance(agreement, str):
-            return agreement, agreement.train(server, take)
+            reason = "given by the caller"
+            why = Why.asked_for(agreement.name, agreement.leaves_client, reason)
+            return agreement, agreement.train(server, take), why
         refused: dict[Rule, str] = {}
         while True:
-            rule, scores = make_rule(agreement, server, take, self.settings.options, refused)
+            rule, why = make_rule(agreement, server, take, self.settings.options, refused)
             try:
-                fitted = replace(rule.train(server, take), scores=scores)
+                fitted = rule.train(server, take)
                 break
             except RefusedError as error:
                 if agreement != "auto":
@@ -274,7 +277,7 @@ class FederationRun:
                 FedcircuitsWarning,
                 stacklevel=5,
             )
-        return rule, fitted
+        return rule, fitted, why.with_refused(refused_ones(refused))
 
     def _glue(
         self, rule: Rule, fitted: FittedParts, server: Server, **facts: Any
@@ -329,6 +332,7 @@ class FederationRun:
             ledger=Ledger([*fed.ledger.entries, *server.ledger.entries]),
             dropped={k: v for k, v in fed.dropped.items() if k != name},
             n_rows={**fed.n_rows, **server.n_rows},
+            why=fed.why,
         )
 
     def _fit_like(self, others: FittedParts, name: str, server: Server) -> FittedParts:

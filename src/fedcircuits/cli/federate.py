@@ -74,6 +74,7 @@ def summary(fed: FederatedCircuit, to: Path, seconds: float) -> dict[str, Any]:
         "clients": {c: fed.n_rows.get(c) for c in fed.clients},
         "dropped": fed.dropped,
         "n_parameters": fed.n_parameters,
+        "why": None if fed.why is None else fed.why.to_json(),
         "seconds": seconds,
         "bytes": fed.ledger.n_bytes,
     }
@@ -82,11 +83,16 @@ def summary(fed: FederatedCircuit, to: Path, seconds: float) -> dict[str, Any]:
 def show(out: Output, fed: FederatedCircuit) -> None:
     """Show setting, rule, what left each client, and bytes."""
     assert fed.rule is not None
-    assert fed.fitted is not None
     out.say(f"{fed!r}")
     out.say(f"setting: {fed.setting}; agreement rule: {fed.rule.name}")
-    for name, loss in sorted(fed.fitted.scores.items(), key=lambda item: item[1]):
-        out.say(f"  validation loss of {name}: {loss:.4f} nats per row")
+    if fed.why is not None:
+        out.say(f"why {fed.rule.name}: {fed.why.reason}")
+        scored = f"log-loss and nats of {fed.why.n_rows} held-out rows" if fed.why.n_rows else ""
+        out.table(
+            f"rules considered{'; ' if scored else ''}{scored}",
+            ["rule", "log-loss", "log p(x, y)", "outcome"],
+            [[c.rule, c.log_loss, c.nats, c.outcome] for c in fed.why.candidates],
+        )
     out.say("what leaves a client besides schema, sketches and models:")
     for line in fed.rule.leaves_client:
         out.say(f"  - {line}")

@@ -4,7 +4,8 @@ With a label the candidates are `product` and `latent`; without one `latent` is 
 trial is small: a few thousand aligned rows, models that stay at the clients, the log-loss computed
 by the label's owner. The winner is then trained on all rows. Where nothing can be compared (rows
 split, hardly a row aligned) the setting decides. A rule that the policy of a client refuses is
-passed over; where all candidates are, rules that ask less are taken (`fallbacks`).
+passed over; where all candidates are, rules that ask less are taken (`fallbacks`). The `Why` that
+comes with the rule has every candidate with its scores, what it reveals, and the reason.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.agreement.product import ProductOfClasses, calibrated
 from fedcircuits.federation.server.fitted_parts import TakeModels
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.why import TAKEN, Candidate, Why
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.transport import RefusedError
 
@@ -43,8 +46,8 @@ def choose(
     take: TakeModels,
     options: Mapping[str, Any] | None = None,
     refused: dict[Rule, str] | None = None,
-) -> tuple[Rule, dict[str, float]]:
-    """The rule for a run, and the validation score of every candidate (empty where none was run).
+) -> tuple[Rule, Why]:
+    """The rule for a run, and why: every candidate with its scores on held-out rows.
 
     Args:
         server: schemas agreed, rows aligned.
@@ -59,13 +62,19 @@ def choose(
     common = common_rows(server)
     n_validation = min(VALIDATION_ROWS, common.size // 5)
     if not rules:
-        return _fallback(server, given, refused), {}
+        return _fallback(server, given, refused)
     if len(rules) == 1 or n_validation < LEAST_VALIDATION_ROWS:
-        return rules[0], {}
+        reason = "the only candidate that applies and is allowed"
+        if len(rules) > 1:
+            reason = (
+                f"the first choice without a comparison: {common.size} rows are held by all "
+                f"clients, and a comparison needs {5 * LEAST_VALIDATION_ROWS}"
+            )
+        return rules[0], _why(server, rules[0], rules, refused, reason)
     order = named_rng(server.seed, "auto").permutation(common)
     judged = np.sort(order[:n_validation])
     train = order[n_validation : n_validation + TRIAL_ROWS]
-    scores: dict[str, float] = {}
+    scores: dict[str, m.Judged] = {}
     with only_rows(server, train, train.size / common.size):
         for rule in rules:
             try:
@@ -74,11 +83,48 @@ def choose(
                 refused[rule] = str(error)
     rules = [rule for rule in rules if rule not in refused]
     if not rules:
-        return _fallback(server, given, refused), {}
-    best = min(rules, key=lambda rule: scores[rule.name])
-    if scores[best.name] > scores[rules[0].name] - MARGIN:
-        best = rules[0]
-    return best, scores
+        return _fallback(server, given, refused)
+    first, best = rules[0], min(rules, key=lambda rule: scores[rule.name].log_loss)
+    gain = scores[first.name].log_loss - scores[best.name].log_loss
+    measure = "log-loss" if server.label_holders else "-log p(x)"
+    if best is first:
+        reason = f"lowest {measure} on held-out rows"
+    elif gain < MARGIN:
+        reason = f"{best.name!r} is better by {gain:.4f} nats only, less than {MARGIN}"
+        best = first
+    else:
+        reason = f"lowest {measure} on held-out rows, by {gain:.4f} nats to {first.name!r}"
+    return best, _why(server, best, rules, refused, reason, scores)
+
+
+def _why(
+    server: Server,
+    taken: Rule,
+    rules: list[Rule],
+    refused: Mapping[Rule, str],
+    reason: str,
+    scores: Mapping[str, m.Judged] | None = None,
+) -> Why:
+    """The record of a choice: candidates that were allowed, then those that policies refuse."""
+
+    def of(rule: Rule) -> Candidate:
+        found = None if scores is None else scores[rule.name]
+        outcome = TAKEN if rule is taken else "not compared" if found is None else "not taken"
+        log_loss = None if found is None or not server.label_holders else found.log_loss
+        nats = None if found is None else found.log_prob
+        return Candidate(rule.name, rule.leaves_client, outcome, log_loss, nats)
+
+    n_rows = 0 if scores is None else scores[taken.name].n_rows
+    return Why(taken.name, reason, tuple(map(of, rules)), n_rows).with_refused(
+        refused_ones(refused)
+    )
+
+
+def refused_ones(refused: Mapping[Rule, str]) -> list[Candidate]:
+    """Rules that clients' policies do not allow, as candidates that were left out."""
+    return [
+        Candidate(rule.name, rule.leaves_client, f"refused: {why}") for rule, why in refused.items()
+    ]
 
 
 def candidates(server: Server, options: Mapping[str, Any]) -> list[Rule]:
@@ -110,11 +156,14 @@ def fallbacks(server: Server) -> list[Rule]:
     return [*latent, Independent(glueing="naive"), Independent(glueing="naive", n_clusters=1)]
 
 
-def _fallback(server: Server, options: Mapping[str, Any], refused: Mapping[Rule, str]) -> Rule:
+def _fallback(
+    server: Server, options: Mapping[str, Any], refused: Mapping[Rule, str]
+) -> tuple[Rule, Why]:
     """The first fallback that is not refused, or one error with all refusals."""
     for rule in _with_options(fallbacks(server), options):
         if rule not in refused:
-            return rule
+            reason = "policies of clients refuse the rules that come before it"
+            return rule, _why(server, rule, [rule], refused, reason)
     listed = "".join(f"\n  - {rule.name}: {why}" for rule, why in refused.items())
     raise FederationError(f"the policies of the clients allow no rule that auto knows:{listed}")
 
@@ -138,13 +187,14 @@ def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:
     ]
 
 
-def _score(server: Server, rule: Rule, take: TakeModels, rows: Any) -> float:
-    """Log-loss of the label, or -log p(x), of validation rows."""
+def _score(server: Server, rule: Rule, take: TakeModels, rows: Any) -> m.Judged:
+    """Log-loss of the label, or -log p(x), and log-density of validation rows."""
     if isinstance(rule, ProductOfClasses):
         plain = replace(rule, calibration_rows=0)
         found = plain.train(server, take)
         gained = calibrated(server, found, rows).calibration
-        loss = judge(server, found, *plain.glue(found), rows)
-        return loss - (0.0 if gained is None else gained.gain)
+        scores = judge(server, found, *plain.glue(found), rows)
+        gain = 0.0 if gained is None else gained.gain
+        return replace(scores, log_loss=scores.log_loss - gain)
     found = rule.train(server, take)
     return judge(server, found, *rule.glue(found), rows)

@@ -18,6 +18,7 @@ from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.agreement.product import ProductOfClasses
 from fedcircuits.federation.server.fitted_parts import TakeModels
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.why import Why
 
 RULES: dict[str, type[Any]] = {
     "independent": Independent,
@@ -44,8 +45,8 @@ def make_rule(
     take: TakeModels,
     options: Mapping[str, Any],
     refused: dict[Rule, str] | None = None,
-) -> tuple[Rule, dict[str, float]]:
-    """The rule, and what its rivals scored on validation rows (empty unless `auto` ran a trial).
+) -> tuple[Rule, Why]:
+    """The rule, and why it is this one: with `auto`, its rivals and their scores.
 
     Args:
         name: one of RULES, or "auto". "latent" without a row that all clients hold
@@ -59,8 +60,9 @@ def make_rule(
     options_of(name)
     if name == "auto":
         return choose(server, take, options, refused)
+    reason = "named by the caller"
     if name == "latent" and Anchors.applies(server) and not common_rows(server).size:
-        name = "anchors"
+        name, reason = "anchors", "'latent' was named, and no row is held by all clients"
     try:
         made: Rule = RULES[name](**options)
     except TypeError:
@@ -69,4 +71,4 @@ def make_rule(
         raise FederationError(
             unknown_name("option", unknown, known, f"the rule {name!r}")
         ) from None
-    return made, {}
+    return made, Why.asked_for(made.name, made.leaves_client, reason)

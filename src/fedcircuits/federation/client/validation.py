@@ -56,7 +56,7 @@ def evidence(
 def judged(
     request: m.Judge, own: SealingKey, known_labels: tuple[IntArray, BoolArray] | None
 ) -> m.Judged:
-    """Return the mean log-loss of the label, or without a label the mean of -log p(x).
+    """Return the mean log-loss of the label and mean log p(x, y); without a label, of p(x).
 
     Args:
         request: a circuit and the sealed values of its leaves.
@@ -64,12 +64,15 @@ def judged(
         known_labels: codes of the named rows and whether they are known; None without a label.
     """
     if request.key != own.public:
-        return m.Judged(float("nan"), 0, own.public)
+        return m.Judged(float("nan"), float("nan"), 0, own.public)
     log_joint = _log_joint(request, own)
     if known_labels is None:
-        return m.Judged(-float(log_joint.mean()), request.n_rows, own.public)
+        log_prob = float(log_joint.mean())
+        return m.Judged(-log_prob, log_prob, request.n_rows, own.public)
     codes, known = known_labels
-    return m.Judged(log_loss(log_joint[known], codes[known]), int(known.sum()), own.public)
+    mine, truth = log_joint[known], codes[known]
+    log_prob = float(mine[np.arange(truth.size), truth].mean()) if truth.size else float("nan")
+    return m.Judged(log_loss(mine, truth), log_prob, int(truth.size), own.public)
 
 
 def calibrated(

@@ -38,6 +38,7 @@ from fedcircuits.federation.model.run import AnyLearner, HoldsClients, Run
 from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, Reports, class_log_probs
 from fedcircuits.federation.server.server import Setting
+from fedcircuits.federation.server.why import Why
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.schema import Data, Schema, Table
 from fedcircuits.schema.events import Region
@@ -59,6 +60,7 @@ class FederatedCircuit(Composite, HoldsClients):
         n_rows: rows of each client.
         id: the column that aligns rows; ignored in the rows of a query where models are gathered.
         run: the run that made it; None where it was loaded from a file.
+        why: which rules were considered, their scores, and why this one was taken.
     """
 
     owners: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class FederatedCircuit(Composite, HoldsClients):
     n_rows: dict[str, int] = field(default_factory=dict)
     id: str | None = None
     run: Run | None = None
+    why: Why | None = None
 
     @classmethod
     def glue(cls, rule: Rule, fitted: FittedParts, **facts: Any) -> Self:
@@ -109,7 +112,7 @@ class FederatedCircuit(Composite, HoldsClients):
 
     def _facts(self) -> dict[str, Any]:
         """Attributes that a federation made from this one takes over."""
-        names = ("setting", "rule", "ledger", "dropped", "n_rows", "id", "run")
+        names = ("setting", "rule", "ledger", "dropped", "n_rows", "id", "run", "why")
         return {name: getattr(self, name) for name in names}
 
     # --- Definition 4 -----------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts
+from fedcircuits.federation.server.why import TAKEN, Candidate, Why
 from fedcircuits.federation.wire.codecs import decode_fields, encode_fields
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import NONE, JobId, JobKind, ModelKey
@@ -52,6 +53,7 @@ def to_record(fed: FederatedCircuit, composite: Record) -> Record:
         "id": fed.id,
         "n_rows": fed.n_rows,
         "ledger": fed.ledger.totals(),
+        "why": None if fed.why is None else fed.why.to_json(),
         "fitted": _fitted_to_json(fed, arrays),
     }
     return Record(KIND, header, arrays)
@@ -82,11 +84,27 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
             dropped={str(k): str(v) for k, v in header["dropped"].items()},
             n_rows={str(k): int(v) for k, v in header["n_rows"].items()},
             id=header["id"],
+            why=_why(header),
         )
     except StorageError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise StorageError(f"the federation in the file is not valid: {error!r}") from None
+
+
+def _why(header: dict[str, Any]) -> Why | None:
+    """Why the rule was taken; of files before it was stored, the scores that they have."""
+    if header.get("why") is not None:
+        return Why.from_json(header["why"])
+    older = header.get("fitted", header.get("ingredients")) or {}
+    scores, rule = older.get("scores") or {}, header["rule"]
+    if not scores or rule is None or "name" not in rule:
+        return None
+    found = [
+        Candidate(name, (), TAKEN if name == rule["name"] else "not taken", float(loss))
+        for name, loss in scores.items()
+    ]
+    return Why(rule["name"], "by log-loss on held-out rows", tuple(found))
 
 
 def _rule_to_json(rule: Rule | None) -> dict[str, Any] | None:
@@ -141,7 +159,6 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
         "label": found.label,
         "models": models,
         "tables": sorted(found.tables),
-        "scores": found.scores,
         "calibration": calibration,
         "reports": {
             client: {job: [report.to_json() for report in made] for job, made in jobs.items()}
@@ -196,7 +213,6 @@ def _fitted_from_json(
         rows,
         {name: record.arrays[f"table.{name}"] for name in header["tables"]},
         calibration=calibration,
-        scores={str(k): float(v) for k, v in header["scores"].items()},
         reports={
             str(client): {
                 str(job): tuple(FitReport.from_json(report) for report in made)

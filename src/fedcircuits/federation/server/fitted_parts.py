@@ -61,7 +61,6 @@ class FittedParts:
         tables: counts that weights are made of, by name.
         seconds: CPU time of each client's fits.
         calibration: of the label's posterior, where one was fitted and helps.
-        scores: validation log-loss of the rules that `auto` compared.
         reports: what learners said about their fits, by client and job.
     """
 
@@ -72,7 +71,6 @@ class FittedParts:
     tables: dict[str, FloatArray] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: Calibration | None = None
-    scores: dict[str, float] = field(default_factory=dict)
     reports: Reports = field(default_factory=dict)
 
     def without(self, client: str) -> FittedParts:

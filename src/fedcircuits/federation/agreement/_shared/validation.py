@@ -82,8 +82,8 @@ def scored(server: Server, ask: Callable[[str, str], Reply]) -> Reply:
 
 def judge(
     server: Server, fitted: FittedParts, builder: CircuitBuilder, root: int, numbers: IntArray
-) -> float:
-    """Mean log-loss of the label, from its owner; without a label the mean of -log p(x).
+) -> m.Judged:
+    """Mean log-loss of the label and log p(x, y), from its owner; without a label -log p(x).
 
     Args:
         server: the run.
@@ -115,4 +115,4 @@ def judge(
         )
         return server.call(m.JUDGE, {client: request})[client]
 
-    return scored(server, ask).log_loss
+    return scored(server, ask)

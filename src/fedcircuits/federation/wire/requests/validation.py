@@ -82,13 +82,14 @@ class Judge(Message):
 
 @dataclass(frozen=True)
 class Judged(Message):
-    """Owner: the mean of -log p(y | x), the rows behind it, and its key.
+    """Owner: means of -log p(y | x) and log p(x, y), the rows behind them, and its key.
 
     Where the key is not the one that the request names, the client has started anew: nothing was
     scored, and the evidence must be sealed again.
     """
 
     log_loss: float
+    log_prob: float
     n_rows: int
     key: str
 
