@@ -78,8 +78,13 @@ def _digest(text: str, arrays: dict[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def pack(record: Record) -> bytes:
-    """Return the bytes of a record, the same each time."""
+def pack(record: Record, answers: str | None = None) -> bytes:
+    """Return the bytes of a record, the same each time.
+
+    Args:
+        record: the contents.
+        answers: of a reply: the name of the request that it answers (see `answers_of`).
+    """
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "kind": record.kind, "header": record.header},
         allow_nan=False,
@@ -88,6 +93,8 @@ def pack(record: Record) -> bytes:
     # C-ordered copies: safetensors trusts the buffer, not the strides.
     arrays = {name: np.array(array, order="C") for name, array in record.arrays.items()}
     metadata = {"fedcircuits": text, "sha256": _digest(text, arrays)}
+    if answers is not None:
+        metadata["answers"] = answers
     return _sorted_header(bytes(safetensors_save(arrays, metadata)))
 
 
@@ -136,6 +143,12 @@ def unpack(
     if metadata.get("sha256") != _digest(text, arrays):
         raise StorageError(f"{name} is damaged: its contents do not match their SHA-256")
     return Record(record_kind, header, arrays)
+
+
+def answers_of(data: bytes) -> str | None:
+    """Return the name of the request that a packed reply answers; None where it says none."""
+    found = _metadata(data, "the message").get("answers")
+    return found if isinstance(found, str) else None
 
 
 def _metadata(data: bytes, name: str) -> dict[str, Any]:

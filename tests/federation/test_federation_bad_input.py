@@ -267,6 +267,26 @@ def test_a_reply_of_the_wrong_shape_names_the_client(case: str) -> None:
         fc.federate(id=ID, label=LABEL, engine=engine, agreement="latent", n_clusters=3)
 
 
+def test_a_reply_of_another_client_or_to_an_earlier_request_is_refused() -> None:
+    """Rows are split, so that any client's reply to `describe` would do for any other's."""
+    earlier: dict[str, bytes] = {}
+
+    def of_another(verb: str, _: str, reply: bytes) -> bytes:
+        earlier.setdefault(verb, reply)
+        return earlier[verb] if verb == "describe" else reply
+
+    with pytest.raises(ClientError, match=r"client 'b'.*answers another request, or is of another"):
+        fc.federate(label=LABEL, engine=Breaking(local(split("horizontal")), of_another))
+
+    def late(verb: str, name: str, reply: bytes) -> bytes:
+        return earlier.setdefault(f"{verb} {name}", reply)
+
+    engine = Breaking(local(split("horizontal")), late)
+    fc.federate(label=LABEL, engine=engine, agreement="product", seed=0)  # replies are kept
+    with pytest.raises(ClientError, match=r"client 'a'.*answers another request"):
+        fc.federate(label=LABEL, engine=engine, agreement="product", seed=1)
+
+
 # --- the same request twice -----------------------------------------------------------------------
 
 

@@ -116,7 +116,8 @@ class Client(Validation):
             if kept is not None:
                 return kept
             with threadpool_limits(1) if declared.costly else nullcontext():
-                answer = HANDLERS[verb](self, request).to_bytes()
+                reply = HANDLERS[verb](self, request)
+            answer = reply.to_bytes(answers=m.request_name(self.name, verb, payload))
         except Exception as error:  # whatever a learner raises is reported, and the others go on
             return m.Failed(f"{type(error).__name__}: {error}").to_bytes()
         self._replies.add(declared, request, payload, answer)

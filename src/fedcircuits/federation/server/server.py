@@ -10,6 +10,7 @@ from typing import Literal, Self, TypeVar
 import numpy as np
 
 from fedcircuits.arrays import IntArray
+from fedcircuits.encoding import answers_of
 from fedcircuits.errors import (
     ClientError,
     FedcircuitsError,
@@ -112,6 +113,8 @@ class Server:
             try:
                 answers[client] = verb.reply.from_bytes(answer)
                 fault = answers[client].fault(requests[client])
+                if answers_of(answer) != m.request_name(client, verb.name, payloads[client]):
+                    fault = fault or "it answers another request, or is of another client"
                 if fault is not None:
                     raise StorageError(fault)
             except StorageError as error:

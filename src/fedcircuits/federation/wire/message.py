@@ -13,6 +13,7 @@ from fedcircuits.arrays import Array, Arrays
 from fedcircuits.density import Density
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.wire.codecs import decode_fields, encode_fields
+from fedcircuits.federation.wire.ids import fingerprint
 
 AS_IT_IS, PACKED = b"=", b"z"  # first byte of a model inside a message
 PACKED_UP_TO = 16 * 2**20
@@ -22,11 +23,15 @@ PACKED_UP_TO = 16 * 2**20
 class Message:
     """Base of all messages; the types of its fields say how they travel (`codecs.py`)."""
 
-    def to_bytes(self) -> bytes:
-        """Return the message as it travels."""
+    def to_bytes(self, answers: str | None = None) -> bytes:
+        """Return the message as it travels; a reply names the request it answers (`request_name`).
+
+        Args:
+            answers: name of the request, for a reply.
+        """
         arrays: Arrays = {}
         header = encode_fields(self, "", arrays)
-        return encoding.pack(encoding.Record(type(self).__name__, header, arrays))
+        return encoding.pack(encoding.Record(type(self).__name__, header, arrays), answers)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -47,6 +52,14 @@ class Message:
     def series(self) -> str:
         """What the request is about, where several of one kind can be under way; else empty."""
         return ""
+
+
+def request_name(client: str, verb: str, payload: bytes) -> str:
+    """Return the name by which a reply says what it answers: client, verb and payload hashed.
+
+    A reply of another client, or to an earlier request, has another name and is refused.
+    """
+    return fingerprint(client.encode(), verb.encode(), payload)[:16]
 
 
 @dataclass(frozen=True)
