@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fedcircuits as fc
@@ -141,10 +140,12 @@ def test_demo_shows_the_mission_in_a_minute() -> None:
         "horizontal", "vertical", "hybrid",
     ]  # fmt: skip
     for setting in ("rows", "columns", "both"):
-        assert told[setting]["accuracy"] > 0.88
         assert told[setting]["bytes"] > 0
-        assert told[setting]["alone"]["accuracy"] > 0.8
-    assert told["missing silo"]["accuracy"] > 0.85
+        assert told[setting]["auc"] > told["centralised"]["auc"] - 0.06
+        best = max(alone["auc"] for alone in told[setting]["alone"].values())
+        assert told[setting]["auc"] > best + 0.01  # a federation is worth it in every split
+    assert len(told["rows"]["alone"]) == len(told["both"]["alone"]) == 4
+    assert told["missing silo"]["auc"] > 0.75
     assert len(told["sample"]) == 3
     assert told["mpe"]  # values for every column of the missing silo
-    assert all(np.isfinite(list(told["mpe"].values())))
+    assert None not in told["mpe"].values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,6 +67,41 @@ def cancer(seed: int = 0, test_share: float = 0.2) -> Split:
     frame: pd.DataFrame = bunch.data.rename(columns=lambda name: name.replace(" ", "_"))
     frame = frame.assign(diagnosis=bunch.target_names[bunch.target])
     return _random_split(frame, "diagnosis", "malignant", seed, test_share)
+
+
+def loans(n_rows: int = 4000, seed: int = 0, test_share: float = 0.65) -> Split:
+    """Return generated loans of five kinds of customers, whose default every column bears on.
+
+    Columns depend on each other through the kind of customer, which is not in the table, and on
+    the default through effects of their own, of many categories: a part of the rows or of the
+    columns predicts it clearly worse than all of them. All numbers are whole.
+    """
+    rng = np.random.default_rng([2025, seed])
+    kind = rng.integers(5, size=n_rows)
+    columns: dict[str, NDArray[Any]] = {}
+    risk = np.zeros(n_rows)
+    for name, size in (("region", 14), ("sector", 16), ("purpose", 14), ("channel", 12)):
+        shares = rng.dirichlet(np.full(size, 2.0), size=5).cumsum(axis=1)  # (5, size), by kind
+        code = (shares[kind] < rng.random((n_rows, 1))).sum(axis=1).clip(max=size - 1)
+        risk += rng.normal(size=size)[code]
+        columns[name] = np.array([f"{name} {at + 1}" for at in range(size)])[code]
+    income = np.exp(rng.normal(7.6 + 0.12 * kind, 0.4))
+    age = (18 + rng.gamma(6, 7, n_rows)).clip(18, 90)
+    balance = np.exp(rng.normal(6 + 0.4 * (kind % 3), 1.0))
+    card_use = rng.beta(1.5 + kind, 3.0)
+    late = rng.poisson(0.4 + 0.5 * (kind % 2) + 1.2 * card_use)
+    years = rng.exponential(4.0 + kind)
+    risk += 3.2 * card_use + 0.75 * late - 2.7 * np.log(income) - 0.02 * age
+    risk += (late > 1) & (card_use > 0.6)  # more than the sum of the two
+    risk -= 0.5 * np.log(balance) + 0.1 * years
+    chance = 1 / (1 + np.exp(1.0 - 1.1 * (risk - np.median(risk))))
+    for name, values in (
+        ("income", income), ("age", age), ("balance", balance), ("card_use", 100 * card_use),
+        ("late_payments", late), ("years_as_customer", years),
+    ):  # fmt: skip
+        columns[name] = values.round().astype(np.int64)
+    columns["default"] = np.where(rng.random(n_rows) < chance, "yes", "no")
+    return _random_split(pd.DataFrame(columns), "default", "yes", seed, test_share)
 
 
 def magic(folder: str | Path, seed: int = 0, test_share: float = 0.25) -> Split:

@@ -11,7 +11,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from fedcircuits.api import partition
-from fedcircuits.api.datasets import Split, cancer
+from fedcircuits.api.datasets import Split, loans
 from fedcircuits.api.federate import federate
 from fedcircuits.api.learn import learn
 from fedcircuits.cli.output import Output
@@ -19,19 +19,15 @@ from fedcircuits.density import Density
 from fedcircuits.errors import FedcircuitsWarning
 
 N_CLIENTS = 4
-SHOWN = ["mean_radius", "mean_texture", "mean_area"]
-SPLITS: dict[str, tuple[str, dict[str, Any]]] = {
-    "rows": ("rows split", {}),
-    "columns": ("columns split", {"agreement": "product"}),
-    "both": ("rows and columns", {}),
-}
+SHOWN = ["income", "card_use", "late_payments"]
+SPLITS = {"rows": "rows split", "columns": "columns split", "both": "rows and columns"}
 
 
 def run(out: Output, seed: int) -> None:
-    """Split, train, query, and compare with the whole table and with one client alone."""
-    split = cancer(seed)
+    """Split, train, query, and compare with the whole table and with each client alone."""
+    split = loans(seed=seed)
     out.say(
-        f"Breast cancer data: {len(split.train)} rows and {split.train.shape[1]} columns to learn "
+        f"Generated loans: {len(split.train)} rows and {split.train.shape[1]} columns to learn "
         f"from, {len(split.test)} rows held out; {N_CLIENTS} clients."
     )
     rows: list[list[Any]] = []
@@ -39,7 +35,7 @@ def run(out: Output, seed: int) -> None:
     feds: dict[str, Any] = {}
     with out.progress() as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", FedcircuitsWarning)
-        step, steps = 0, 1 + 2 * len(SPLITS)
+        step, steps = 0, 1 + (1 + N_CLIENTS) * len(SPLITS)
 
         def begin(text: str) -> None:
             nonlocal step
@@ -50,30 +46,36 @@ def run(out: Output, seed: int) -> None:
         model, seconds = _timed(learn, split.train, split.label, seed=seed)
         answers["centralised"] = scores = _scores(model, split)
         rows.append(["all in one place", *scores.values(), seconds, None])
-        for name, (words, options) in SPLITS.items():
+        for name, words in SPLITS.items():
             shares = _shares(split.train, name, split.label, seed)
             begin(f"{words}: federated")
             id = None if name == "rows" else partition.ID
-            fed, seconds = _timed(federate, shares, id, split.label, seed=seed, **options)
+            fed, seconds = _timed(federate, shares, id, split.label, seed=seed)
             feds[name] = fed
             scores = _scores(fed, split)
             rows.append([f"{words}: federated", *scores.values(), seconds, fed.ledger.n_bytes])
-            begin(f"{words}: one client alone")
-            first = min(shares)
-            own = shares[first].drop(columns=partition.ID, errors="ignore")
-            alone, alone_seconds = _timed(learn, own, split.label, seed=seed)
-            alone_scores = _scores(alone, split)
-            rows.append([f"{words}: {first} alone", *alone_scores.values(), alone_seconds, None])
             answers[name] = {
                 "setting": fed.setting, "rule": fed.rule.name, "bytes": fed.ledger.n_bytes,
-                "seconds": seconds, **scores, "alone": alone_scores,
+                "seconds": seconds, **scores, "alone": {},
             }  # fmt: skip
+            for client, own in shares.items():
+                begin(f"{words}: {client} alone")
+                if split.label not in own:
+                    rows.append([f"  {client} alone: no label", *[None] * 5])
+                    continue
+                own = own.drop(columns=partition.ID, errors="ignore")
+                alone, seconds = _timed(learn, own, split.label, seed=seed)
+                scores = answers[name]["alone"][client] = _scores(alone, split)
+                nats = scores["log_prob"] if len(alone.schema) == split.train.shape[1] else None
+                rows.append(
+                    [f"  {client} alone", scores["accuracy"], scores["auc"], nats, seconds, None]
+                )
     out.table(
         "on the held-out rows",
         ["", "accuracy", "AUC", "nats per row", "seconds", "bytes moved"],
         [[row[0], *[_short(value) for value in row[1:]]] for row in rows],
     )
-    out.say("(nats per row compare where all columns are modelled; one silo of columns has fewer)")
+    out.say("(nats per row are shown where all columns are modelled)")
     _questions(out, feds["columns"], split, answers, seed)
     _bytes(out, feds, answers)
     out.result(answers)
@@ -147,7 +149,7 @@ def _questions(out: Output, fed: Any, split: Split, answers: dict[str, Any], see
     out.table(
         f"most probable completion ({best.attrs['method']}) of what {away} would know of one case",
         ["variable", "completed", "true"],
-        [[name, float(best[name].iloc[0]), float(case[name].iloc[0])] for name in gone[:4]],
+        [[name, best[name].iloc[0], case[name].iloc[0]] for name in gone[:4]],
     )
 
 
@@ -158,7 +160,7 @@ def _bytes(out: Output, feds: dict[str, Any], answers: dict[str, Any]) -> None:
         table = fed.communication()
         measured, rival = table.iloc[0], table.iloc[4 if name == "columns" else 3]
         rows.append(
-            [SPLITS[name][0], fed.rule.name, int(measured["bytes"]), rival["what"].split(",")[0],
+            [SPLITS[name], fed.rule.name, int(measured["bytes"]), rival["what"].split(",")[0],
              int(rival["bytes"]), f"{rival['times measured']:.0f}x"]
         )  # fmt: skip
         answers[name]["communication"] = table.to_dict("records")
