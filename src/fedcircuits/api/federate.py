@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
-import pandas as pd
 
-from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, ClientLearner, ClientSpec, as_table
-from fedcircuits.api.learn import DEFAULT_LEARNER, is_number
+from fedcircuits.api.client_spec import ClientLearner
+from fedcircuits.api.learn import DEFAULT_LEARNER
 from fedcircuits.api.load import classifier_from_bytes, from_bytes
+from fedcircuits.api.open_engine import open_engine
+from fedcircuits.api.progress import Progress, shown
 from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings
-from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engine_named
+from fedcircuits.api.watched import Stages, Watched
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, unknown_name
 from fedcircuits.federation.agreement import Rule, make_rule, refused_ones
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
@@ -65,6 +64,7 @@ def federate(
     timeout: float | None = None,
     allow_missing: bool = False,
     id_secret: str = "",
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> FederatedCircuit: ...
 
@@ -73,6 +73,8 @@ def federate(
     clients: Mapping[str, Data] | None = None,
     id: str | None = None,
     label: str | None = None,
+    *,
+    progress: Progress | bool | None = None,
     **settings: Any,
 ) -> FederatedCircuit | FederatedEnsemble:
     """Learn one model from tables that stay where they are.
@@ -82,6 +84,8 @@ def federate(
             to an object of the cluster); None where the engine runs already and has its members.
         id: column that aligns rows of different clients; never a variable.
         label: column to be predicted well; held by all clients or by some.
+        progress: True for a bar on standard error (terminal or notebook), or a function that is
+            called with the fraction done and a few words.
         **settings: the other settings, which `RunSettings` documents (learner, agreement, engine,
             placement, operation, seed, ...), and options of the agreement rule.
 
@@ -89,11 +93,22 @@ def federate(
         A `FederatedCircuit`, or a `FederatedEnsemble` for operation "average" and "vote".
     """
     chosen = RunSettings.from_keywords(id=id, label=label, **settings)
-    transport = open_engine(chosen, clients)
+    with shown(progress) as report:
+        return _federate(chosen, clients, None if report is None else Stages(report))
+
+
+def _federate(
+    chosen: RunSettings, clients: Mapping[str, Data] | None, stages: Stages | None
+) -> FederatedCircuit | FederatedEnsemble:
+    """Open the engine, train, and let the clients go where the models were gathered."""
+    transport = open_engine(chosen, clients, stages)
     run = FederationRun(chosen, transport)
     is_ours = transport is not chosen.engine  # one that was passed in is its maker's to close
+    watched = transport if stages is None else Watched(transport, stages)
     try:
-        made = run.train(transport)
+        made = run.train(watched)
+        if isinstance(watched, Watched):
+            watched.is_quiet = True
     except BaseException:
         if is_ours:
             transport.close()
@@ -102,71 +117,6 @@ def federate(
         transport.close()
         return replace(made, run=replace(run, transport=None))
     return made
-
-
-def open_engine(settings: RunSettings, clients: Mapping[str, Data] | None) -> Transport:
-    """Return the running engine of a run, its clients made."""
-    engine: Any = settings.engine
-    if isinstance(engine, str):
-        engine = engine_named(engine)
-    if isinstance(engine, Transport) and not isinstance(engine, type):
-        if clients is not None:
-            raise FederationError("an engine that runs has its clients: pass clients=None")
-        return engine
-    if clients is not None and not isinstance(clients, Mapping):
-        raise FederationError(
-            f"clients is a mapping from names to tables, found {type(clients).__name__}: "
-            "clients={NAME: rows, ...}"
-        )
-    if not clients:
-        raise FederationError("federate needs at least one client: clients={NAME: rows}")
-    options = dict(settings.engine_options)
-    if isinstance(engine, DeclaresOptions):
-        for name in options:
-            if name not in engine.OPTIONS:
-                raise FederationError(unknown_name("option", name, engine.OPTIONS, "the engine"))
-    specs = {}
-    there = {}
-    for name, data in ((str(name), data) for name, data in clients.items()):
-        table: pd.DataFrame | Path
-        if not isinstance(engine, HasRowsThere):
-            table = as_table(name, data)
-        elif engine.is_there(data):
-            there[name], table = data, pd.DataFrame()  # the engine hands the rows to the client
-        elif isinstance(data, (str, os.PathLike)):
-            table = Path(data)  # a file of the client's machine, which need not be this one
-        else:
-            table = as_table(name, data)
-        _refuse_numeric_label(name, table, settings)
-        specs[name] = ClientSpec(
-            name,
-            table,
-            settings.learner_of(name),
-            id=settings.id,
-            kinds=settings.kinds_with_label(),
-            missing_values=tuple(settings.missing_values),
-            id_secret=settings.id_secret,
-        )
-    if engine is LocalEngine:
-        return LocalEngine({name: spec.make() for name, spec in specs.items()})
-    if there:
-        options["rows"] = there
-    encoded = {name: spec.to_bytes() for name, spec in specs.items()}
-    made: Transport = engine(encoded, CLIENT_FROM_SPEC, **options)
-    return made
-
-
-def _refuse_numeric_label(name: str, table: pd.DataFrame | Path, settings: RunSettings) -> None:
-    """Refuse a label of many numbers: each would silently become a class of its own."""
-    label = settings.label
-    if label is None or label in settings.kinds or not isinstance(table, pd.DataFrame):
-        return
-    if label in table.columns and is_number(table[label], settings.missing_values):
-        raise FederationError(
-            f"client {name!r}: the label {label!r} holds {table[label].nunique()} different "
-            "numbers, and a federation predicts classes: cut it into classes, or leave label= out "
-            f"and ask expectation({label!r}); kinds={{{label!r}: 'categorical'}} makes each a class"
-        )
 
 
 @dataclass(frozen=True)

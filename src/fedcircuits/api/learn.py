@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedcircuits import learners
+from fedcircuits.api.progress import Progress, shown
 from fedcircuits.density import Density, Learner
 from fedcircuits.density.evidence import generator
 from fedcircuits.errors import FedcircuitsWarning, LearningError, SchemaError, unknown_name
@@ -21,7 +22,6 @@ from fedcircuits.schema.events import Event
 from fedcircuits.schema.identifiers import identifiers
 from fedcircuits.schema.infer import Domain
 
-Progress = Callable[[float, str], None]
 DEFAULT_LEARNER = "hclt"
 # A label with more different numbers than this is a number, not a name of a class.
 MOST_CLASSES = 20
@@ -41,7 +41,7 @@ def learn(
     drop: Sequence[str] = (),
     weights: ArrayLike | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> Density:
     """Learn one density from one table.
@@ -63,12 +63,14 @@ def learn(
             consecutive whole numbers) are left out with a warning unless `kinds` names them.
         weights: (n,) how often each row counts.
         seed: the same seed gives the same model.
-        progress: called with the fraction done and a few words, by learners that take a while.
+        progress: True for a bar on standard error (terminal or notebook), or a function that
+            learners which take a while call with the fraction done and a few words.
         **options: of the named learner; for images of any learner also colour="ycocg".
     """
     rng = generator(seed, LearningError)
     if images.is_images(data):
-        return _learn_images(data, label, learner, progress, options, rng)
+        with shown(progress) as report:
+            return _learn_images(data, label, learner, report, options, rng)
     frame = _dropped(read(data, names), drop)
     _check_no_events(frame)
     if label is not None and label not in frame.columns:
@@ -84,8 +86,9 @@ def learn(
     elif kinds or domains or units:
         raise SchemaError("give either a schema or kinds, domains and units, not both")
     table = schema.encode(frame, missing_values=missing_values, weights=_weights(weights, frame))
-    made = make_learner(learner, options, {"label": label, "progress": progress})
-    return made.fit(table, rng)
+    with shown(progress) as report:
+        made = make_learner(learner, options, {"label": label, "progress": report})
+        return made.fit(table, rng)
 
 
 def _dropped(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:

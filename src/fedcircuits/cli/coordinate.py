@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedcircuits.api.watched import Stages
 from fedcircuits.cli.federate import check_output, show, summary
 from fedcircuits.cli.federation_file import read_parties
 from fedcircuits.cli.output import Output
@@ -91,7 +92,7 @@ class Watch:
     """
 
     def __init__(self, out: Output, progress: Any, path: Path) -> None:
-        self._out, self._progress = out, progress
+        self._out, self._stages = out, Stages(progress)
         self.path = path
         self.report: dict[str, Any] | None = None
         self._read = 0
@@ -113,7 +114,8 @@ class Watch:
             return
         who = ", ".join(line["clients"])
         if line["what"] == "begins":
-            self._progress(0.5, f"{line['verb']}: {who}")
+            self._stages.end()
+            self._stages.begin(line["verb"], line["clients"])
             return
         kept = f", {line['kept']} of {len(line['clients'])} kept" if line["kept"] else ""
         self._out.say(f"{line['verb']}: {who} ({line['seconds']:.1f} s{kept})")

@@ -14,10 +14,16 @@ if TYPE_CHECKING:
     from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 
 
-def run(out: Output, file: Path, output: Path | None, engine: str | None) -> None:
+def run(
+    out: Output,
+    file: Path,
+    output: Path | None,
+    engine: str | None,
+    report: Path | None = None,
+    test: Path | None = None,
+) -> None:
     """Train as the federation file says, save the model, and show what was sent."""
     from fedcircuits.api.federate import federate
-    from fedcircuits.engines import DeclaresOptions, engine_named
 
     read = read_federation(file)
     to = check_output(read, output)
@@ -25,19 +31,15 @@ def run(out: Output, file: Path, output: Path | None, engine: str | None) -> Non
     if engine is not None:
         settings["engine"] = engine
     start = time.perf_counter()
-    with out.progress() as progress:
-        progress(0.1, f"training with {len(read.clients)} clients")
-        kind = engine_named(settings.get("engine", "local"))
-        if isinstance(kind, DeclaresOptions) and "progress" in kind.OPTIONS:
-            settings["engine_options"] = {
-                **settings.get("engine_options", {}),
-                "progress": progress,
-            }
-        fed = federate(read.clients, **settings)
+    with out.progress() as progress, read.source.naming_lines():
+        fed = federate(read.clients, progress=progress, **settings)
     fed.save(to)
     seconds = time.perf_counter() - start
     show(out, fed)
     out.say(f"trained in {seconds:.1f} s; saved to {to} ({to.stat().st_size} bytes)")
+    if report is not None:
+        made = fed.report(report, test)
+        out.say(f"report written to {made}; open it in a browser")
     assert fed.rule is not None
     out.result(
         {

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fedcircuits.api.learn import DEFAULT_LEARNER, learn
+from fedcircuits.api.learn import learn
+from fedcircuits.cli import held_out
 from fedcircuits.cli.output import Output
 from fedcircuits.cli.rows import holds_images
+from fedcircuits.density import Density
 from fedcircuits.density.pictures import read_images
-from fedcircuits.errors import FedcircuitsError, SchemaError
-from fedcircuits.schema import read
+from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, SchemaError, unknown_name
+from fedcircuits.report.meanings import explained
+from fedcircuits.schema import Schema, read
 from fedcircuits.schema.images import LABEL
 
 
@@ -21,66 +26,123 @@ def run(
     out: Output,
     data: Path,
     output: Path,
-    learner: str | None,
+    learner: str,
     label: str | None,
     kinds: list[str],
     missing_values: list[str],
     drop: list[str],
+    test: Path | None,
+    holdout: float,
+    report_to: Path | None,
     sep: str | None,
     seed: int,
 ) -> None:
-    """Learn and save."""
-    rows: Any
-    labels: Any = label
-    if holds_images(data):
-        if drop or kinds or missing_values:
-            raise SchemaError("--drop, --kind and --missing are for tables, and these are images")
-        rows, labels = read_images(data)
-        if label is not None and (label != LABEL or labels is None):
-            raise SchemaError(
-                f"the label of images is called {LABEL!r} and comes with them, as names of folders "
-                f"or the array 'labels'; found --label {label}"
-            )
-    else:
-        rows = read(data, sep=sep)
-        absent = [name for name in drop if name not in rows.columns]
-        if absent:
-            raise SchemaError(f"cannot drop {absent[0]!r}: the table has no such column")
-        rows = rows.drop(columns=drop)
-    if output.is_dir() or not output.parent.exists():
-        # An error now rather than after the work.
-        raise FedcircuitsError(f"cannot write {output}: not a file in an existing folder")
+    """Learn, save, and score on rows that were not learned from."""
+    rows, labels = _rows(data, label, kinds, missing_values, drop, sep)
+    for file in (output, report_to):
+        if file is not None and (file.is_dir() or not file.parent.exists()):
+            # An error now rather than after the work.
+            raise FedcircuitsError(f"cannot write {file}: not a file in an existing folder")
+    settings: dict[str, Any] = {
+        "learner": learner, "kinds": dict(_pair(text, "--kind") for text in kinds),
+        "missing_values": missing_values, "seed": seed,
+    }  # fmt: skip
+    tests = read(test, sep=sep) if test is not None else None
     start = time.perf_counter()
     with out.progress() as progress:
-        model = learn(
-            rows,
-            label=labels,
-            learner=learner or DEFAULT_LEARNER,
-            kinds=dict(_pair(text, "--kind") for text in kinds),
-            missing_values=missing_values,
-            seed=seed,
-            progress=progress,
-        )
+        model = learn(rows, label=labels, progress=progress, **settings)
     model.save(output)
     seconds = time.perf_counter() - start
     known = rows[list(model.schema.names)] if isinstance(rows, pd.DataFrame) else rows
     mean = model.mean_log_prob(known)
     out.say(f"{model!r}")
-    out.say(f"learned from {len(rows)} rows in {seconds:.1f} s; mean log-density on the training")
-    out.say(f"rows {mean:.4f} nats; saved to {output}")
+    out.say(f"learned from {len(rows)} rows in {seconds:.1f} s; saved to {output}")
+    out.say(f"mean log-density of the training rows: {mean:.4f} nats per row")
     report = model.fit_report
     for warning in report.warnings if report else ():
-        out.notes.print(f"note: {warning}", markup=False, style="yellow")
+        out.note(explained(warning))
+    found = _scores(out, model, rows, tests, labels, holdout, settings)
+    if report_to is not None:
+        made = model.report(report_to, tests, label=label)
+        out.say(f"report written to {made}; open it in a browser")
     out.result(
         {
             "model": str(output),
             "rows": len(rows),
             "seconds": seconds,
             "train_mean_log_prob": mean,
+            "held_out": found,
             "n_parameters": model.n_parameters,
+            "report": None if report_to is None else str(report_to),
             "fit_report": None if report is None else report.to_json(),
         }
     )
+
+
+def _rows(
+    data: Path,
+    label: str | None,
+    kinds: list[str],
+    missing_values: list[str],
+    drop: list[str],
+    sep: str | None,
+) -> tuple[Any, Any]:
+    """Return the rows and the label: its column, or of images one value each."""
+    if holds_images(data):
+        if drop or kinds or missing_values:
+            raise SchemaError(
+                "--drop, --kind and --missing-value are for tables, and these are images"
+            )
+        rows, labels = read_images(data)
+        if label is not None and (label != LABEL or labels is None):
+            raise SchemaError(
+                f"the label of images is called {LABEL!r} and comes with them, as names of folders "
+                f"or the array 'labels'; found --label {label}"
+            )
+        return rows, labels
+    table = read(data, sep=sep)
+    absent = [name for name in drop if name not in table.columns]
+    if absent:
+        names = map(str, table.columns)
+        raise SchemaError(f"--drop: {unknown_name('column', absent[0], names, 'the table')}")
+    return table.drop(columns=drop), label
+
+
+def _scores(
+    out: Output,
+    model: Density,
+    rows: Any,
+    tests: pd.DataFrame | None,
+    label: Any,
+    holdout: float,
+    settings: dict[str, Any],
+) -> dict[str, Any] | None:
+    """Show and return scores on the test rows, or on rows that a second fit has not seen."""
+    if not isinstance(rows, pd.DataFrame):
+        return None
+    rows = rows.replace(settings["missing_values"], None) if settings["missing_values"] else rows
+    if tests is not None:
+        found = held_out.scores(model, tests, label, rows)
+        held_out.show(out, found, len(tests), "--test")
+        return found
+
+    with out.progress() as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FedcircuitsWarning)  # said at the first fit
+        made = held_out.scored(
+            lambda part: learn(part, label=label, schema=_open(model), progress=progress,
+                               learner=settings["learner"], seed=settings["seed"]),
+            rows, label, holdout, settings["seed"],
+        )  # fmt: skip
+    if made is None:
+        return None
+    held_out.show(out, made[0], made[1], "learned once more without them")
+    return made[0]
+
+
+def _open(model: Density) -> Schema:
+    """Return the schema of a model without what was fitted to its rows."""
+    bare = (replace(v, grid=None, missing_state=False) for v in model.schema)
+    return Schema(tuple(bare))
 
 
 def _pair(text: str, option: str) -> tuple[str, Any]:

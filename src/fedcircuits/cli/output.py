@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
 from fedcircuits.jsonable import plain_json
 
 ROWS_SHOWN = 20
+NARROWEST = 80  # columns of a terminal, or of a pipe
 # A bar appears only once the work has taken this long.
 PATIENCE = 1.0
 
@@ -31,7 +32,10 @@ class Output:
         as_json: whether standard output carries one JSON document and nothing else.
         console: for people, on standard output.
         notes: for progress, warnings and errors, on standard error.
+        debug: whether errors are raised with their traceback.
     """
+
+    debug: ClassVar[bool] = False
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -42,6 +46,10 @@ class Output:
         """Print a line, unless output is JSON."""
         if not self.as_json:
             self.console.print(text, markup=False)
+
+    def note(self, text: str) -> None:
+        """Print a line that the user should know of, on standard error."""
+        self.notes.print(f"note: {text}", markup=False, style="yellow")
 
     def result(self, value: dict[str, Any]) -> None:
         """Print the result as JSON, if that is asked for; people were shown it already."""
@@ -56,6 +64,16 @@ class Output:
         """Print a table, unless output is JSON."""
         if self.as_json:
             return
+        widths = [
+            max(len(name), *(len(_cell(row[at])) for row in rows), 0)
+            for at, name in enumerate(columns)
+        ]
+        wide = sum(widths) + 3 * len(columns) + 1 > max(self.console.width, NARROWEST)
+        if wide and len(columns) > len(rows) + 1:  # few rows of many columns: a line a column
+            columns, rows = (
+                [columns[0], *(_cell(row[0]) for row in rows)],
+                [[name, *(row[at] for row in rows)] for at, name in enumerate(columns) if at],
+            )
         table = Table(title=title, title_justify="left")
         for at, name in enumerate(columns):
             table.add_column(name, justify="left" if at == 0 else "right", overflow="fold")
@@ -89,7 +107,11 @@ class Output:
         )
         task = bar.add_task("", total=1.0)
 
+        highest = 0.0
+
         def show(fraction: float, text: str) -> None:
+            nonlocal highest
+            highest = fraction = max(fraction, highest)
             bar.update(task, completed=fraction, description=text)
             if not bar.live.is_started and (bar.tasks[0].elapsed or 0.0) > PATIENCE:
                 bar.start()
@@ -102,21 +124,42 @@ class Output:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """End the command with code 1 and a message for our errors; print warnings as notes."""
+        """End the command with code 1 and a message for errors; print warnings as notes.
+
+        Where in the code an error was raised is shown with --debug alone.
+        """
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", FedcircuitsWarning)
             try:
                 yield
-            except FedcircuitsError as error:
-                said = as_typed(str(error))
-                if self.as_json:
-                    self.result({"error": said, "type": type(error).__name__})
-                self.notes.print(f"error: {said}", markup=False, style="red")
+            except BrokenPipeError:
+                raise  # the reader of standard output has gone: nothing is wrong
+            except KeyboardInterrupt:
+                self.notes.print("interrupted", style="red")
+                raise SystemExit(130) from None
+            except Exception as error:
+                if self.debug:
+                    raise
+                self._failed(error)
                 raise SystemExit(1) from None
             finally:
                 for warning in caught:
                     if issubclass(warning.category, FedcircuitsWarning):
-                        self.notes.print(f"note: {warning.message}", markup=False, style="yellow")
+                        self.note(as_typed(str(warning.message)))
+
+    def _failed(self, error: Exception) -> None:
+        """Print an error; one that is not ours with what to do about it."""
+        said = as_typed(str(error))
+        if isinstance(error, OSError) and not isinstance(error, FedcircuitsError):
+            said = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+        elif not isinstance(error, FedcircuitsError):
+            said = (
+                f"unexpected {type(error).__name__}: {said}. This is a fault of fedcircuits or of "
+                "a learner that was passed to it; run the command with --debug to see where"
+            )
+        if self.as_json:
+            self.result({"error": said, "type": type(error).__name__})
+        self.notes.print(f"error: {said}", markup=False, style="red")
 
 
 # Advice of the library, in the words of the command line and of federation files.

@@ -15,6 +15,7 @@ from jinja2 import Environment
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.report import about_federation, figures, scores
+from fedcircuits.report.meanings import explained
 from fedcircuits.schema import Data, Variable, read
 from fedcircuits.schema.times import to_numbers
 
@@ -288,7 +289,7 @@ def _how_fitted(model: Any) -> Section:
     if report is not None:
         facts += [("learner", report.learner), ("seconds", f"{report.seconds:.1f}")]
         facts += [(str(k), _short(v)) for k, v in {**report.sizes, **report.kept}.items()]
-        lines = [str(line) for line in report.warnings]
+        lines = [explained(str(line)) for line in report.warnings]
     text = "Warnings of the fit stand at the end." if lines else "The fit gave no warning."
     return Section("How it was fitted", text, facts, lines=lines)
 

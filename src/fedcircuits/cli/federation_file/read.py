@@ -1,4 +1,4 @@
-"""Federation files: TOML with the clients and the settings of a run.
+"""Reading federation files: TOML with the clients and the settings of a run.
 
 Every setting of `RunSettings` may stand at the top of the file under its own name; mappings (kinds,
 options, engine_options) are tables. Types are those of the dataclass, so a setting that is added
@@ -7,20 +7,81 @@ there is read here.
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fedcircuits.errors import FederationError, unknown_name
+from fedcircuits.cli.federation_file.lines import place
+from fedcircuits.errors import FedcircuitsError, FederationError, unknown_name
 
 PORT = 8002
 # Options of engines that are files or folders: relative to the federation file, as clients are.
 PATHS = ("token", "tls", "folder")
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text",
          list: "a list", dict: "a table"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """A federation file's text and values, for errors that name line and key.
+
+    Attributes:
+        file: where it is.
+        text: as written.
+        values: as TOML reads it.
+    """
+
+    file: Path
+    text: str
+    values: dict[str, Any]
+
+    @staticmethod
+    def read(file: Path) -> Source:
+        """Return the file as read; an error where there is none or it is not TOML."""
+        try:
+            text = file.read_text(encoding="utf-8")
+            return Source(file, text, tomllib.loads(text))
+        except OSError as error:
+            raise FederationError(f"cannot read {file}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise FederationError(f"{file} is not a TOML file: {error}") from None
+
+    def error(self, path: tuple[str, ...], message: str) -> FederationError:
+        """Return an error that begins with the file and the line of a key."""
+        return FederationError(f"{self.file}{place(self.text, path)}: {message}")
+
+    @contextmanager
+    def naming_lines(self) -> Iterator[None]:
+        """Add file and line to an error whose text names a key or a client of the file."""
+        try:
+            yield
+        except FedcircuitsError as error:
+            path = self._named_in(str(error))
+            if path is not None:
+                error.args = (f"{self.file}{place(self.text, path)}: {error}", *error.args[1:])
+            raise
+
+    def _named_in(self, message: str) -> tuple[str, ...] | None:
+        """Return the first key, option or (in quotes) client that a message names."""
+        clients = self.values.get("clients", {})
+        names: dict[tuple[str, ...], str] = {("clients", name): repr(name) for name in clients}
+        names |= {(name,): rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in self.values}
+        for table in ("options", "engine_options", "kinds"):
+            inner = self.values.get(table)
+            if isinstance(inner, dict):
+                names |= {(table, name): repr(name) for name in inner}
+        found = [
+            (at.start(), path)
+            for path, pattern in names.items()
+            for at in [re.search(pattern, message)]
+            if at is not None and path != ("clients",)
+        ]
+        return min(found)[1] if found else None
 
 
 @dataclass(frozen=True)
@@ -35,6 +96,7 @@ class FederationFile:
         host: name or address under which clients reach the coordinator.
         port: the one that is open there.
         kits: folder of start-up kits.
+        source: text and values of the file, for errors that name a line.
     """
 
     file: Path
@@ -44,6 +106,7 @@ class FederationFile:
     host: str
     port: int
     kits: Path
+    source: Source = field(repr=False, compare=False)
 
     @property
     def names(self) -> list[str]:
@@ -85,54 +148,63 @@ def read_federation(file: Path, needs_data: bool = True) -> FederationFile:
     """
     from fedcircuits.api.settings import RunSettings
 
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FederationError(f"cannot read {file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FederationError(f"{file} is not a TOML file: {error}") from None
+    source = Source.read(file)
+    found = dict(source.values)
     clients = found.pop("clients", None)
-    place = Coordinator(
-        **_checked(file, found.pop("coordinator", {}), Coordinator, "[coordinator]")
+    there = Coordinator(
+        **_checked(source, found.pop("coordinator", {}), Coordinator, ("coordinator",))
     )
     output = found.pop("output", None)
-    settings = _checked(file, found, RunSettings, also=("clients", "coordinator", "output"))
+    if not isinstance(output, str | None):
+        raise source.error(("output",), f"output is the name of a file, found {output!r}")
+    settings = _checked(source, found, RunSettings, also=("clients", "coordinator", "output"))
     if not isinstance(clients, dict) or not clients:
-        raise FederationError(f"{file}: name the clients: [clients] with NAME = 'file.csv'")
+        raise source.error(("clients",), "name the clients: [clients] with NAME = 'file.csv'")
     settings |= settings.pop("options", {})
     if "engine_options" in settings:
         settings["engine_options"] = {
             name: str(file.parent / value) if name in PATHS else value
             for name, value in settings["engine_options"].items()
         }
-    rows, learners = {}, {}
-    for name, entry in clients.items():
-        entry = {"data": entry} if isinstance(entry, str) else entry
-        if not isinstance(entry, dict) or not isinstance(
-            entry.get("data", None if needs_data else ""), str
-        ):
-            raise FederationError(f"{file}: client {name!r} needs data = 'file.csv'")
-        for key in entry:
-            if key not in ("data", "learner"):
-                owner = f"client {name!r}"
-                raise FederationError(
-                    f"{file}: {unknown_name('setting', key, ('data', 'learner'), owner)}"
-                )
-        rows[name] = file.parent / entry["data"] if "data" in entry else None
-        if "learner" in entry:
-            learners[name] = str(entry["learner"])
+    rows, learners = _clients(source, clients, needs_data)
     if learners:
         default = settings.get("learner", RunSettings.learner)
         settings["learner"] = {name: learners.get(name, default) for name in rows}
+    with source.naming_lines():
+        RunSettings.from_keywords(**settings)
     return FederationFile(
         file,
         rows,
         settings,
-        None if output is None else file.parent / str(output),
-        place.host,
-        place.port,
-        file.parent / place.kits,
+        None if output is None else file.parent / output,
+        there.host,
+        there.port,
+        file.parent / there.kits,
+        source,
     )
+
+
+def _clients(
+    source: Source, clients: dict[str, Any], needs_data: bool
+) -> tuple[dict[str, Path | None], dict[str, str]]:
+    """Return data file and learner by client, each where the table [clients] names one."""
+    rows: dict[str, Path | None] = {}
+    learners = {}
+    for name, entry in clients.items():
+        path = ("clients", name)
+        entry = {"data": entry} if isinstance(entry, str) else entry
+        if not isinstance(entry, dict) or not isinstance(
+            entry.get("data", None if needs_data else ""), str
+        ):
+            raise source.error(path, f"client {name!r} needs data = 'file.csv', found {entry!r}")
+        for key in entry:
+            if key not in ("data", "learner"):
+                known = ("data", "learner")
+                raise source.error(path, unknown_name("setting", key, known, f"client {name!r}"))
+        rows[name] = source.file.parent / entry["data"] if "data" in entry else None
+        if "learner" in entry:
+            learners[name] = str(entry["learner"])
+    return rows, learners
 
 
 def read_parties(file: Path, kits: Path | None = None) -> FederationFile:
@@ -153,25 +225,31 @@ def read_parties(file: Path, kits: Path | None = None) -> FederationFile:
 
 
 def _checked(
-    file: Path, found: Any, kind: type[Any], table: str = "", also: Sequence[str] = ()
+    source: Source,
+    found: Any,
+    kind: type[Any],
+    table: tuple[str, ...] = (),
+    also: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the entries of a table of the file whose names and types are those of a dataclass."""
+    title = f"[{'.'.join(table)}]" if table else ""
     if not isinstance(found, dict):
-        raise FederationError(f"{file}: {table} is a table, found {found!r}")
+        raise source.error(table, f"{title} is a table, found {found!r}")
     types = {name: _toml_types(hint) for name, hint in get_type_hints(kind).items()}
     known = {name: accepted for name, accepted in types.items() if accepted}
     for name, value in found.items():
         if name not in known:
-            unknown = unknown_name("setting", name, sorted([*known, *also]), table)
-            raise FederationError(f"{file}: {unknown}")
+            unknown = unknown_name("setting", name, sorted([*known, *also]), title)
+            raise source.error((*table, name), unknown)
         # bool is an int to Python, and not to whoever writes the file
         if not isinstance(value, known[name]) or (
             isinstance(value, bool) and bool not in known[name]
         ):
             expected = " or ".join(WORDS[one] for one in known[name] if one in WORDS)
-            raise FederationError(
-                f"{file}: {name}{f' of {table}' if table else ''} has a value of the wrong type: "
-                f"expected {expected}, found {value!r}"
+            raise source.error(
+                (*table, name),
+                f"{name}{f' of {title}' if title else ''} has a value of the wrong type: "
+                f"expected {expected}, found {value!r}",
             )
     return dict(found)
 

@@ -1,0 +1,165 @@
+"""Commands about federations: init, federate, provision, silo, coordinate, demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcircuits.cli.commands.options import Json, Seed, Sep
+from fedcircuits.cli.output import Output
+
+
+def init(
+    files: Annotated[
+        list[Path], typer.Argument(help="The tables, one for each client: CSV or Parquet.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write the federation file.")
+    ] = Path("federation.toml"),
+    label: Annotated[
+        str | None, typer.Option(help="Column to be predicted, if a guess is wrong.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(help="Column that names rows, if a guess is wrong.")
+    ] = None,
+    sep: Sep = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a commented federation file from tables: id, label, kinds and split are guessed.
+
+    \b
+    Example:
+      fedcircuits init bank.csv shop.csv --label default
+      fedcircuits federate federation.toml
+    """
+    from fedcircuits.cli.init import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, files, output, label, id, sep, force)
+
+
+def federate(
+    file: Annotated[Path, typer.Argument(help="A federation file (TOML): clients and settings.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the model.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="How messages travel; the list is below.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a report about the model there, too: an HTML page.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Rows for the report's scores: CSV or Parquet.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Learn one model from tables that stay where they are.
+
+    `fedcircuits init` writes such a file from tables; docs/federation-toml.md has every setting.
+    Paths are relative to the file:
+
+    \b
+      label = "default"
+      id = "customer"
+      output = "model.fc"
+      [clients]
+      bank = "bank.parquet"
+      shop = "shop.csv"
+    """
+    from fedcircuits.cli.federate import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, file, output, engine, report, test)
+
+
+def provision(
+    file: Annotated[Path, typer.Argument(help="A federation file with the names of the clients.")],
+    kits: Annotated[
+        Path | None, typer.Option(help="Folder of the kits; kits/ beside the file by default.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make start-up kits with certificates for the clients of a federation.
+
+    The file is that of `federate`, with the clients' names and no data files:
+
+    \b
+      [coordinator]
+      host = "coordinator.example.org"
+      [clients]
+      bank = {}
+      shop = {}
+    """
+    from fedcircuits.cli.provision import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, file, kits)
+
+
+def silo(
+    kit: Annotated[Path, typer.Argument(help="The start-up kit that the coordinator made.")],
+    data: Annotated[Path, typer.Option(help="CSV or Parquet file; its rows stay here.")],
+    policy: Annotated[
+        Path | None, typer.Option(help="TOML file: columns, label, queries, smallest group.")
+    ] = None,
+    id_secret_file: Annotated[
+        Path | None, typer.Option(help="File with the secret that all clients mix into ids.")
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(help="File that logs every message; audit.jsonl in the kit by default."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Take part in a federation with your own table, until stopped.
+
+    \b
+    Example:
+      fedcircuits silo kits/bank --data bank.parquet --policy bank-policy.toml
+    """
+    from fedcircuits.cli.silo import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, kit, data, policy, id_secret_file, audit)
+
+
+def coordinate(
+    file: Annotated[Path, typer.Argument(help="The file the kits were made from.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the model.")
+    ] = None,
+    kits: Annotated[
+        Path | None, typer.Option(help="Folder of the kits; kits/ beside the file by default.")
+    ] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the clients.")] = 300.0,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete the replies that an earlier run has kept.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train with the clients whose silos run, show progress, and write the model.
+
+    A run that was interrupted continues where it was: the clients' replies are kept.
+    """
+    from fedcircuits.cli.coordinate import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, file, output, kits, wait, fresh)
+
+
+def demo(seed: Seed = 0, json: Json = False) -> None:
+    """Split built-in data over four clients in three ways, train, query and compare."""
+    from fedcircuits.cli.demo import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, seed)

@@ -1,0 +1,116 @@
+"""Scores of a model on rows that it has not seen, beside what ignores the other columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.api.learn import learn
+from fedcircuits.cli.output import Output
+from fedcircuits.density import Density
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.report.scores import label_scores
+
+FEWEST_ROWS = 50  # with fewer, a fifth of the rows says nothing
+
+
+def split(rows: pd.DataFrame, share: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """Return rows to learn from and rows to score on; None where none are to be held out.
+
+    Args:
+        rows: all rows.
+        share: of the rows that are held out.
+        seed: of the random choice.
+    """
+    if not 0 <= share < 1:
+        raise FedcircuitsError(f"--holdout is a share from 0 to below 1, found {share}")
+    if share == 0 or len(rows) < FEWEST_ROWS:
+        return None
+    held = np.random.default_rng(seed).permutation(len(rows)) < round(share * len(rows))
+    return rows[~held], rows[held]
+
+
+def scores(
+    model: Density, test: pd.DataFrame, label: str | None, prior: pd.DataFrame
+) -> dict[str, Any]:
+    """Return scores by name, each as [model, baseline].
+
+    Args:
+        model: the model.
+        test: rows that it has not seen.
+        label: the column to be predicted, or None.
+        prior: rows that it was learned from, for the baselines.
+    """
+    known = [name for name in model.schema.names if name in test.columns]
+    rows = test[known]
+    baseline = learn(prior[list(model.schema.names)], learner="factorised", schema=model.schema)
+    found: dict[str, Any] = {
+        "mean log-density, nats per row": [
+            model.mean_log_prob(rows, unknown="missing"),
+            baseline.mean_log_prob(rows, unknown="missing"),
+        ]
+    }
+    if label is None or label not in test.columns:
+        return found
+    rows = rows[rows[label].notna()]
+    if model.schema[label].outcomes is None:
+        truth = rows[label].to_numpy(dtype=float)
+        error = model.predict(rows, label, unknown="missing").to_numpy(dtype=float) - truth
+        mean = float(prior[label].mean())
+        found["root mean square error"] = [
+            float(np.sqrt(np.mean(error**2))),
+            float(np.sqrt(np.mean((truth - mean) ** 2))),
+        ]
+        return found
+    made = label_scores(model.predict_proba(rows, label, unknown="missing"), rows[label])
+    plain = label_scores(baseline.predict_proba(rows, label, unknown="missing"), rows[label])
+    found["accuracy"] = [made.accuracy, plain.accuracy]
+    found["AUC"] = [made.auc, 0.5]
+    found["log-loss"] = [made.log_loss, plain.log_loss]
+    return found
+
+
+def show(out: Output, found: dict[str, Any], n_rows: int, how: str) -> None:
+    """Print the scores beside the baseline.
+
+    Args:
+        out: where they are printed.
+        found: from `scores`.
+        n_rows: number of rows they are of.
+        how: where the rows come from.
+    """
+    out.table(
+        f"on {n_rows} rows that were not learned from ({how})",
+        ["", "model", "baseline"],
+        [[name, *(f"{value:.4g}" for value in values)] for name, values in found.items()],
+    )
+    out.say(
+        "(baseline: every column by its own, so the commonest class or the mean of the label, and "
+        "its share as probability)"
+    )
+
+
+def scored(
+    learn_from: Callable[[pd.DataFrame], Density],
+    rows: pd.DataFrame,
+    label: str | None,
+    share: float,
+    seed: int,
+) -> tuple[dict[str, Any], int] | None:
+    """Return scores of a model of most rows on the others, and how many; None without any.
+
+    Args:
+        learn_from: rows to a model.
+        rows: all rows.
+        label: the column to be predicted, or None.
+        share: of the rows that are held out.
+        seed: of the random choice.
+    """
+    parts = split(rows, share, seed)
+    if parts is None:
+        return None
+    prior, test = parts
+    return scores(learn_from(prior), test, label, prior), len(test)
