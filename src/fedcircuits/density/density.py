@@ -28,6 +28,7 @@ from fedcircuits.density.evidence import (
     query,
     whole_number,
 )
+from fedcircuits.density.explanation import Explanation, explain
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.hooks import outcome_codes, powers
 from fedcircuits.density.probabilities import Probabilities
@@ -213,6 +214,23 @@ class Density(Probabilities, Completions):
         answer = pd.Series(best, index=proba.index, name=target)
         answer.attrs |= proba.attrs
         return answer
+
+    @query
+    def explain(
+        self, rows: Data, target: str, value: object | None = None, *, unknown: Unknown = "error"
+    ) -> Explanation:
+        """What each column says about a prediction, in log-odds that add up to the answer.
+
+        Args:
+            rows: the target's own column may be absent and is not looked at.
+            target: as for `predict_proba`.
+            value: the class to explain against all others; by default each row's most probable one.
+            unknown: whether an unseen category is an error or a missing value.
+        """
+        proba, _ = self._proba_and_error(rows, target, unknown, "error")
+        table = self._rows(rows, unknown, without=target)
+        at = self.schema.position(target)
+        return explain(self, table, at, proba.to_numpy(), value, self.column_groups)
 
     # --- moments ----------------------------------------------------------------------------------
 

@@ -99,6 +99,16 @@ class Hooks(ABC):
         """
         return True
 
+    @property
+    def exact_part(self) -> Hooks:
+        """A density of the same variables that is exact throughout; itself where it is."""
+        return self
+
+    @property
+    def column_groups(self) -> dict[str, tuple[str, ...]]:
+        """Names of variables that belong together, such as those of one client; none by default."""
+        return {}
+
     @abstractmethod
     def to_record(self) -> encoding.Record:
         """Header and arrays for `save` (see `fedcircuits.encoding`)."""

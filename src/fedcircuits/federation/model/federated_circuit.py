@@ -23,6 +23,7 @@ from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.density.batched import Pending, Question, settle
 from fedcircuits.density.evidence import without_id
+from fedcircuits.density.explanation import Explanation
 from fedcircuits.density.hooks import Hooks
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError
@@ -344,6 +345,36 @@ class FederatedCircuit(Composite, HoldsClients):
         if self.run is None:
             raise FederationError(f"{what} needs the run that made this model; it was loaded")
         return self.run
+
+    @property
+    def column_groups(self) -> dict[str, tuple[str, ...]]:
+        """Variables by the clients that hold them; none where all clients hold the same ones."""
+        if self.setting == "horizontal":
+            return {}
+        holders: dict[str, set[str]] = {}
+        for part, owner in zip(self.parts, self.owners, strict=True):
+            for name in part.schema.names:
+                holders.setdefault(name, set()).add(owner)
+        groups: dict[str, list[str]] = {}
+        for name in self.schema.names:
+            groups.setdefault(" + ".join(sorted(holders[name])), []).append(name)
+        return {group: tuple(names) for group, names in groups.items()}
+
+    def explain(
+        self, rows: Data, target: str, value: object | None = None, *, unknown: Unknown = "error"
+    ) -> Explanation:
+        """As `Density.explain`, with the evidence of each client.
+
+        Where columns are split, a client's evidence is what its columns say together. Where rows
+        are split, it is the change of the log-odds when the client leaves; `clients` is None
+        where nobody can leave (`without`).
+        """
+        found = super().explain(rows, target, value, unknown=unknown)
+        if self.setting != "horizontal":
+            return found
+        from fedcircuits.federation.model.client_evidence import by_leaving
+
+        return by_leaving(self, found, rows, unknown)
 
     def contributions(self, rows: Data, label: str | None = None) -> pd.DataFrame:
         """Returns what each client adds to the scores of held-out rows (`contributions`)."""

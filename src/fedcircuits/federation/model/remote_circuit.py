@@ -17,6 +17,7 @@ import pandas as pd
 
 from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density, Given
+from fedcircuits.density.explanation import Explanation
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, QueryError
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.server.remote import (
@@ -115,6 +116,17 @@ class RemoteCircuit(FederatedCircuit):
         server = next(p.server for p in self.parts if isinstance(p, RemoteDensity))
         hidden = {name for name in (without, asked) if name is not None}
         return asked_by_id(table, frame[self.id], server, self.secret, hidden)
+
+    def explain(
+        self, rows: Data, target: str, value: object | None = None, *, unknown: Unknown = "error"
+    ) -> Explanation:
+        """As `FederatedCircuit.explain`; rows are given by their cells, not by id."""
+        if not images.is_images(rows) and self.id is not None and self.id in read(rows).columns:
+            raise QueryError(
+                f"explain needs the cells of the rows, one column at a time, and {self.id!r} has "
+                "the clients look them up: leave that column out and give the cells"
+            )
+        return super().explain(rows, target, value, unknown=unknown)
 
     def _evidence(
         self, given: Given | None, unknown: Unknown = "error", asked: str | None = None

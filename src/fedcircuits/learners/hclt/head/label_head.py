@@ -50,6 +50,11 @@ class LabelHead(Density):
         """The tilted circuit: the density of x, and the posterior t."""
         return to_circuit(self.tree, self.schema, self.label, None)
 
+    @property
+    def exact_part(self) -> Circuit:
+        """The tilted circuit without the trees."""
+        return self.base
+
     @cached_property
     def _at(self) -> int:
         at: int = self.schema.position(self.label)
