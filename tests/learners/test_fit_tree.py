@@ -10,7 +10,7 @@ import pytest
 from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture, with_more_held
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import Sample, split_rows
-from fedcircuits.learners.hclt.tree.latent_tree import log_likelihood
+from fedcircuits.learners.hclt.tree.tree_pass import log_likelihood
 
 CARDS = (2, 12, 3, 5)
 ORDERED = np.array([False, True, False, True])

@@ -17,17 +17,18 @@ from fedcircuits.learners.hclt.tilt.priors import (
     updated_prior,
 )
 from fedcircuits.learners.hclt.tilt.renormalise import renormalise
+from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser, untilted
 from fedcircuits.learners.hclt.tilt.tilt_fit import (
     TiltProblem,
     curvature,
     fit_tilt,
-    prepare_rows,
     score,
     start_vector,
 )
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
-from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, TreePass, log_likelihood
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, log_likelihood
 
 CARDS = (2, 3, 4, 3)
 ORDERED = np.array([False, True, True, False])

@@ -54,6 +54,6 @@ def identifiers(frame: pd.DataFrame, declared: Collection[str] = ()) -> dict[str
 def _is_text(column: pd.Series[Any]) -> bool:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return False
-    if column.dtype != object and not pd.api.types.is_string_dtype(column.dtype):
-        return False
-    return all(isinstance(cell, str) for cell in column)
+    if column.dtype == object:
+        return all(isinstance(cell, str) for cell in column)
+    return pd.api.types.is_string_dtype(column.dtype) and not column.hasnans

@@ -36,13 +36,9 @@ from fedcircuits.learners.hclt.tilt.prior_choice import (
     out_of_fold,
 )
 from fedcircuits.learners.hclt.tilt.priors import tilt_layout
+from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
-from fedcircuits.learners.hclt.tilt.tilt_fit import (
-    TiltProblem,
-    class_logits,
-    fit_tilt,
-    prepare_rows,
-)
+from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem, class_logits, fit_tilt
 from fedcircuits.learners.hclt.tilt.transition_trial import class_sweeps, try_class_transitions
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.tree_em import column_marginals

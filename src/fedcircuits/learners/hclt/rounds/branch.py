@@ -28,17 +28,16 @@ from fedcircuits.learners.hclt.tree.chow_liu import (
     root_tree,
     structure_rows,
 )
-from fedcircuits.learners.hclt.tree.latent_tree import (
-    Counts,
-    LatentTree,
+from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
+from fedcircuits.learners.hclt.tree.patterns import Patterns
+from fedcircuits.learners.hclt.tree.sizes import automatic_sizes
+from fedcircuits.learners.hclt.tree.tree_em import Smoothing, column_marginals, maximise
+from fedcircuits.learners.hclt.tree.tree_pass import (
     TreePass,
     add_by_index,
     block_patterns,
     row_blocks,
 )
-from fedcircuits.learners.hclt.tree.patterns import Patterns
-from fedcircuits.learners.hclt.tree.sizes import automatic_sizes
-from fedcircuits.learners.hclt.tree.tree_em import Smoothing, column_marginals, maximise
 from fedcircuits.learners.spanning_tree import maximum_spanning_tree
 
 # The steps of one client: log p(x | l) of its rows out, shares of the rows in (None for the end).
@@ -89,7 +88,7 @@ def fit_branch(
     smoothing = smoothing or _smoothing(used.size, cards)
     marginals = column_marginals(codes[used], cards, weight[used])
     tree = _start(codes, cards, shares, label, is_tree, marginals, rng)
-    blocks = [(rows, block_patterns(tree, codes[rows])) for rows in row_blocks(len(codes))]
+    blocks = [(rows, block_patterns(tree, codes[rows])) for rows in row_blocks(len(codes), tree)]
     seen = codes
     if label is not None and not label_in_evidence:
         seen = codes.copy()

@@ -35,11 +35,12 @@ from fedcircuits.learners.hclt.tree.chow_liu import (
     root_tree,
 )
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
-from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree, expected_counts
-from fedcircuits.learners.hclt.tree.latent_tree import log_likelihood as tree_log_likelihood
+from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
 from fedcircuits.learners.hclt.tree.marginals import with_marginals
 from fedcircuits.learners.hclt.tree.sizes import automatic_sizes
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing, initial_tree, maximise
+from fedcircuits.learners.hclt.tree.tree_pass import expected_counts
+from fedcircuits.learners.hclt.tree.tree_pass import log_likelihood as tree_log_likelihood
 from fedcircuits.learners.spanning_tree import maximum_spanning_tree
 
 Sums = dict[str, npt.NDArray[np.float64]]

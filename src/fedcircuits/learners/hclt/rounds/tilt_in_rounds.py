@@ -23,14 +23,9 @@ from fedcircuits.learners.hclt.tilt.priors import (
     tilt_layout,
     updated_prior,
 )
+from fedcircuits.learners.hclt.tilt.rows import Rows, prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
-from fedcircuits.learners.hclt.tilt.tilt_fit import (
-    Rows,
-    TiltProblem,
-    curvature,
-    prepare_rows,
-    start_vector,
-)
+from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem, curvature, start_vector
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 
 Sums = dict[str, npt.NDArray[np.float64]]

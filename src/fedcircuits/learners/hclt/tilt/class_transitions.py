@@ -16,8 +16,10 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser
 from fedcircuits.learners.hclt.tilt.tilted_pass import TiltedPass, sums_by_index
-from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, TreePass, block_patterns
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, block_patterns
+from fedcircuits.native import kernels
 
 _FLOOR = 1e-7
 
@@ -118,11 +120,13 @@ def batch_gradient(model: TiltedTree, batch: Batch) -> tuple[float, list[FloatAr
     d_emissions = [share * table for table in flows.emissions]
     for y, (tilted, (total, up)) in enumerate(zip(passes, ups, strict=True)):
         pull = sums_by_index(batch.patterns.row_index, residual[:, y], len(total))
-        mine = [np.zeros_like(table) for table in d_emissions]
-        d_root[y] += tilted.add_flows(batch.patterns, up, total, pull, mine, d_pairs[y])
-        d_g[y] += np.concatenate([table.sum(axis=0) for table in mine])
-        for table, flow in zip(d_emissions, mine, strict=True):
-            table += flow
+        root_flow, cells, pairs = tilted.flows(batch.patterns, up, total, pull, with_pairs=True)
+        d_root[y] += root_flow
+        assert pairs is not None
+        d_pairs[y] += pairs
+        d_g[y] += cells.sum(axis=1)
+        for table, flow in zip(d_emissions, np.split(cells, model.starts[1:-1]), strict=True):
+            table += flow.T
     return value, [d_c, d_g, d_root, d_pairs, *d_emissions]
 
 
@@ -149,16 +153,12 @@ def adam_epochs(
     """
     base = model.trees[0]
     transitions = np.log(np.stack([tree.transitions for tree in model.trees]) + _FLOOR)
-    parameters = [
-        model.c.copy(),
-        model.g.copy(),
-        model.root_logits.copy(),
-        transitions,
-        *[np.log(table + _FLOOR) for table in base.emissions],
-    ]
-    rates = [options.tilt_rate] * 2 + [options.rate] * (len(parameters) - 2)
-    first = [np.zeros_like(values) for values in parameters]
-    second = [np.zeros_like(values) for values in parameters]
+    free = [model.c.copy(), model.g.copy(), model.root_logits.copy()]
+    logits = [transitions, *[np.log(table + _FLOOR) for table in base.emissions]]
+    chances = [_softmax(table) for table in logits]
+    first = [np.zeros_like(values) for values in (*free, *logits)]
+    second = [np.zeros_like(values) for values in (*free, *logits)]
+    rates = [options.tilt_rate] * 2 + [options.rate] * (1 + len(logits))
     n_total = options.n_epochs * len(batches)
     step = 0
     for _ in range(options.n_epochs):
@@ -166,22 +166,61 @@ def adam_epochs(
             step += 1
             _, gradients = batch_gradient(model, batches[number])
             decay = 1.0 - 0.9 * step / n_total
+            scales = 1.0 / (1.0 - 0.9**step), 1.0 / (1.0 - 0.99**step)
             for i, gradient in enumerate(gradients):
-                if i >= 3:
-                    gradient = _to_logits(gradient, _softmax(parameters[i]))
-                first[i] += 0.1 * (gradient - first[i])
-                second[i] += 0.01 * (gradient * gradient - second[i])
-                mean = first[i] / (1.0 - 0.9**step)
-                spread = np.sqrt(second[i] / (1.0 - 0.99**step))
-                parameters[i] -= rates[i] * decay * mean / (spread + 1e-8)
-            model = _assembled(base, parameters)
+                rate = rates[i] * decay
+                if i < len(free):
+                    _adam(gradient, first[i], second[i], free[i], rate, scales)
+                else:
+                    table, chance = logits[i - len(free)], chances[i - len(free)]
+                    _adam_rows(gradient, first[i], second[i], table, chance, rate, scales)
+            model = _assembled(base, free, chances)
     return model
 
 
-def _assembled(base: LatentTree, parameters: list[FloatArray]) -> TiltedTree:
-    """The tilted tree of Adam's parameter list."""
-    c, g, root_logits, transitions = parameters[:4]
-    emissions = tuple(_softmax(table) for table in parameters[4:])
-    tables = _softmax(transitions)
-    trees = tuple(replace(base, transitions=tables[y], emissions=emissions) for y in range(len(c)))
-    return TiltedTree(trees=trees, c=c.copy(), g=g.copy(), root_logits=root_logits.copy())
+def _adam(
+    gradient: FloatArray,
+    first: FloatArray,
+    second: FloatArray,
+    values: FloatArray,
+    rate: float,
+    scales: tuple[float, float],
+) -> None:
+    """One step of Adam, in place; `scales` correct the moments for their start at zero."""
+    first += 0.1 * (gradient - first)
+    second += 0.01 * (gradient * gradient - second)
+    values -= rate * (first * scales[0]) / (np.sqrt(second * scales[1]) + 1e-8)
+
+
+def _adam_rows(
+    gradient: FloatArray,
+    first: FloatArray,
+    second: FloatArray,
+    logits: FloatArray,
+    chances: FloatArray,
+    rate: float,
+    scales: tuple[float, float],
+) -> None:
+    """The same on logits whose softmax over the last axis is `chances`, which follows them."""
+    native = kernels()
+    if native is None:
+        _adam(_to_logits(gradient, chances), first, second, logits, rate, scales)
+        chances[:] = _softmax(logits)
+        return
+    width = logits.shape[-1]
+    rows = np.ascontiguousarray(gradient)
+    native.call(
+        "adam_rows",
+        *(logits.size // width, width, rows, first, second, logits, chances),
+        *(rate, *scales, _FLOOR),
+    )
+
+
+def _assembled(base: LatentTree, free: list[FloatArray], chances: list[FloatArray]) -> TiltedTree:
+    """The tilted tree of Adam's parameters."""
+    c, g, root_logits = (values.copy() for values in free)
+    tables, *emissions = (values.copy() for values in chances)
+    trees = tuple(
+        replace(base, transitions=tables[y], emissions=tuple(emissions)) for y in range(len(c))
+    )
+    return TiltedTree(trees=trees, c=c, g=g, root_logits=root_logits)

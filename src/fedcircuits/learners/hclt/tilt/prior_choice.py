@@ -17,17 +17,15 @@ from fedcircuits.learners.hclt.tilt.priors import (
     constant_prior,
     updated_prior,
 )
+from fedcircuits.learners.hclt.tilt.rows import Rows, prepare_rows, take_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tilt.tilt_fit import (
-    Rows,
     TiltProblem,
     class_logits,
     curvature,
     fit_tilt,
-    prepare_rows,
     score,
     start_vector,
-    take_rows,
 )
 
 Tables = tuple[FloatArray, FloatArray, FloatArray, FloatArray]

@@ -11,13 +11,15 @@ Tables over all columns are kept flat: W = sum(cards) numbers per class, columns
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.learners.hclt.tree.latent_tree import FactorOf, LatentTree, TreePass, Upward
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns, identity_patterns
+from fedcircuits.learners.hclt.tree.tree_pass import Tables, TreePass, Upward
 
 
 @dataclass(frozen=True)
@@ -112,51 +114,67 @@ def normaliser(model: TiltedTree, passes: list[TreePass], with_pairs: bool = Fal
     tops = np.maximum.reduceat(model.g, starts[:-1], axis=1)  # (Y, D)
     lifted = np.exp(model.g - np.repeat(tops, np.diff(starts), axis=1))
     log_shift = tops.sum(axis=1)
-    sums = {
-        j: lifted[:, starts[j] : starts[j + 1]] @ tree.emissions[j].T for j in range(tree.n_columns)
-    }
+    # One factor a class and column in place of gathered cells: rows (j, y).
+    sums = np.empty((tree.n_columns, Y, H))
+    for j, table in enumerate(tree.emissions):
+        np.matmul(lifted[:, starts[j] : starts[j + 1]], table.T, out=sums[j])
     weights = model.root_weights()
     shared = len(model.trees) == 1
     groups = [np.arange(Y)] if shared else [np.array([y]) for y in range(Y)]
-    ups: list[tuple[Patterns, Upward]] = []
+    ups: list[tuple[Patterns, Tables, Upward]] = []
     log_class = np.empty(Y)
     for group, tree_pass in zip(groups, passes, strict=True):
-        patterns = identity_patterns(len(group), tree.n_columns, tree.parent)
-        up = tree_pass.upward(patterns, _rows_of(sums, group))
+        patterns = _identity(len(group), tree)
+        mine = np.ascontiguousarray(sums[:, group]).reshape(-1, H)
+        first = np.arange(tree.n_columns) * len(group)
+        tables = Tables(mine, first, np.full(tree.n_columns, len(group)))
+        up = tree_pass.upward(patterns, tables)
         likelihood = (up.root * weights[group]).sum(axis=1)
         log_class[group] = model.c[group] + log_shift[group] + up.log_scale + np.log(likelihood)
-        ups.append((patterns, up))
+        ups.append((patterns, tables, up))
     log_z = float(np.logaddexp.reduce(log_class))
     p_class = np.exp(log_class - log_z)
 
     cells = np.empty_like(model.g)
     root = np.empty((Y, H))
     pairs = np.zeros((Y, L, H, H)) if with_pairs else None
-    states: dict[int, FloatArray] = {}
+    states = np.empty((tree.n_columns, Y, H))
     emissions: list[FloatArray] = []
-    for group, tree_pass, (patterns, up) in zip(groups, passes, ups, strict=True):
+    for group, tree_pass, (patterns, tables, up) in zip(groups, passes, ups, strict=True):
         root_state = up.root * weights[group]
         root_state *= (p_class[group] / root_state.sum(axis=1))[:, None]
         root[group] = root_state
-        for latent, state in tree_pass.downward(patterns, up, root_state):
-            if pairs is not None and tree.parent[latent] >= 0:
-                outside, inside = up.messages[latent], up.evidence[latent]
-                pairs[group, latent] = outside[:, :, None] * inside[:, None, :]
-                pairs[group, latent] *= tree_pass.tree.transitions[latent]
-            for column in tree_pass.columns_of[latent]:
-                states.setdefault(column, np.empty((Y, H)))[group] = state
-    for j in range(tree.n_columns):
+        # Pairs of a shared tree would be summed over the classes: they are taken apart below.
+        flows = tree_pass.flows(
+            patterns, up, root_state, tables, with_pairs=with_pairs and not shared, with_cells=False
+        )
+        states[:, group] = flows.states.reshape(L, len(group), H)[tree.latent_of]
+        if pairs is None:
+            continue
+        if flows.pairs is not None:
+            pairs[group] = flows.pairs
+        else:
+            outside, inside = (part.reshape(L, -1, H) for part in (up.messages, up.evidence))
+            pairs[:] = np.einsum("lyh,lyk->ylhk", outside, inside) * tree.transitions
+        pairs[group, tree.order[0]] = 0.0
+    states /= sums
+    for j, table in enumerate(tree.emissions):
         block = slice(starts[j], starts[j + 1])
-        outside = states[j] / sums[j]  # (Y, H)
-        cells[:, block] = (outside @ tree.emissions[j]) * lifted[:, block]
+        np.matmul(states[j], table, out=cells[:, block])
         if with_pairs:
-            emissions.append((outside.T @ lifted[:, block]) * tree.emissions[j])
+            emissions.append((states[j].T @ lifted[:, block]) * table)
+    cells *= lifted
     return ModelFlows(log_z, log_class, cells, root, pairs, emissions)
 
 
-def _rows_of(sums: dict[int, FloatArray], rows: npt.NDArray[np.int64]) -> FactorOf:
-    """Copies of the given rows of every column's sums."""
-    return lambda column: sums[column][rows]
+@lru_cache(maxsize=64)
+def _identity_of(n_rows: int, n_columns: int, parent: bytes) -> Patterns:
+    return identity_patterns(n_rows, n_columns, np.frombuffer(parent, dtype=np.int64))
+
+
+def _identity(n_rows: int, tree: LatentTree) -> Patterns:
+    """Patterns of rows that share nothing; equal ones are made once."""
+    return _identity_of(n_rows, tree.n_columns, np.asarray(tree.parent, dtype=np.int64).tobytes())
 
 
 def _safe_log(values: FloatArray) -> FloatArray:

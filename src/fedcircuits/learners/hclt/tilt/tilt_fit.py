@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, sparse, stats
+from scipy import optimize, stats
 
 from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.tilt.priors import (
@@ -20,105 +20,13 @@ from fedcircuits.learners.hclt.tilt.priors import (
     coarse_penalty,
     fine_penalty,
 )
+from fedcircuits.learners.hclt.tilt.rows import Rows, plain_flows, plain_logits
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser
 from fedcircuits.learners.hclt.tilt.tilted_pass import TiltedPass, sums_by_index
-from fedcircuits.learners.hclt.tree.chow_liu import one_hot
-from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, TreePass, Upward, block_patterns
-from fedcircuits.learners.hclt.tree.patterns import Patterns
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, Upward
 
 # Ridge on the root logits, in rows: keeps states that few rows use near zero.
 _ROOT_RIDGE = 5.0
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Labelled coded rows prepared for tilt evaluations under fixed trees.
-
-    Attributes:
-        indicator: (n, W) sparse one-hot codes.
-        labels: (n,) classes.
-        weights: (n,) row weights summing to one.
-        n_effective: Number of rows behind the weights.
-        evidence: (1 or Y, n, H) scaled root evidence under the shared tree or each class's.
-        log_scale: (1 or Y, n) its log scale.
-        complete: (n,) one for rows without missing cells, zero for the others.
-        hole_rows: Numbers of the rows with missing cells.
-        hole_codes: Their codes.
-        holes: Their patterns; none where all rows are complete.
-    """
-
-    indicator: sparse.csr_matrix
-    labels: IntegerArray
-    weights: FloatArray
-    n_effective: float
-    evidence: npt.NDArray[np.floating]
-    log_scale: FloatArray
-    complete: FloatArray
-    hole_rows: npt.NDArray[np.int64]
-    hole_codes: IntegerArray
-    holes: Patterns | None
-
-
-def take_rows(rows: Rows, chosen: npt.NDArray[np.int64], tree: LatentTree) -> Rows:
-    """Some of the rows; `tree` gives the structure."""
-    weights = rows.weights[chosen]
-    share = float(weights.sum())
-    hole_number = np.full(len(rows.labels), -1)
-    hole_number[rows.hole_rows] = np.arange(len(rows.hole_rows))
-    hole_rows = np.flatnonzero(hole_number[chosen] >= 0)
-    hole_codes = rows.hole_codes[hole_number[chosen][hole_rows]]
-    return Rows(
-        indicator=rows.indicator[chosen],
-        labels=rows.labels[chosen],
-        weights=weights / share,
-        n_effective=rows.n_effective * share,
-        evidence=rows.evidence[:, chosen],
-        log_scale=rows.log_scale[:, chosen],
-        complete=rows.complete[chosen],
-        hole_rows=hole_rows,
-        hole_codes=hole_codes,
-        holes=block_patterns(tree, hole_codes) if len(hole_rows) else None,
-    )
-
-
-def prepare_rows(
-    model: TiltedTree,
-    codes: IntegerArray,
-    labels: IntegerArray,
-    weights: FloatArray,
-    dtype: npt.DTypeLike = np.float32,
-) -> Rows:
-    """Upward passes of the model's trees over coded rows.
-
-    Complete rows need no other pass while the trees stay fixed. Rows with missing cells go through
-    passes over tilted tables in every evaluation (see :mod:`.tilted_pass`).
-
-    Args:
-        model: Gives the trees; its tilt is not used.
-        codes: (n, D) states, -1 where missing.
-        labels: (n,) classes.
-        weights: (n,) row weights.
-        dtype: Float type of the stored evidence, the largest array of a fit.
-    """
-    evidence, log_scale = [], []
-    for tree in model.trees:
-        rows, scale = TreePass(tree, dtype).root_evidence(codes)
-        evidence.append(rows)
-        log_scale.append(scale)
-    tree = model.trees[0]
-    hole_rows = np.flatnonzero((codes < 0).any(axis=1))
-    return Rows(
-        indicator=one_hot(codes, model.trees[0].cards),
-        labels=labels,
-        weights=weights / weights.sum(),
-        n_effective=float(weights.sum()),
-        evidence=np.stack(evidence),
-        log_scale=np.stack(log_scale),
-        complete=np.asarray((codes >= 0).all(axis=1), dtype=np.float64),
-        hole_rows=hole_rows,
-        hole_codes=codes[hole_rows],
-        holes=block_patterns(tree, codes[hole_rows]) if len(hole_rows) else None,
-    )
 
 
 @dataclass(frozen=True)
@@ -155,32 +63,36 @@ class HolePass:
     up: Upward
 
 
-def class_logits(
-    model: TiltedTree, rows: Rows
-) -> tuple[FloatArray, list[FloatArray], list[HolePass]]:
+def class_logits(model: TiltedTree, rows: Rows) -> tuple[FloatArray, FloatArray, list[HolePass]]:
     """Unnormalised log p(x, y) without log Z.
 
     Returns:
-        (n, Y) logits; for every class the evidence-weighted sum over root states (n,), which the
-        gradient of the root logits needs; and the passes over rows with missing cells, if any.
+        (n, Y) logits, a view of class after class; (Y, n) the evidence-weighted sums over root
+        states, which the gradient of the root logits needs; and the passes over rows with missing
+        cells, if any.
     """
-    logits = np.asarray(rows.indicator @ model.g.T)
-    logits += model.c
     weights = model.root_weights()
-    mixed: list[FloatArray] = []
+    logits, mixed = plain_logits(model, rows, weights)
+    np.maximum(mixed, 1e-300, out=mixed)
+    logits += np.log(mixed)
+    logits += rows.log_scale
+    logits += model.c[:, None]
     hole_passes: list[HolePass] = []
-    for y in range(model.n_classes):
-        source = y if len(rows.evidence) > 1 else 0
-        total = rows.evidence[source] @ weights[y].astype(rows.evidence.dtype)
-        total = np.maximum(total.astype(np.float64), 1e-300)
-        mixed.append(total)
-        logits[:, y] += np.log(total) + rows.log_scale[source]
-        if rows.holes is not None:
+    if rows.holes is not None:
+        for y in range(model.n_classes):
             tilted = TiltedPass(model, y, rows.evidence.dtype, weights[y])
             logs, root_sum, up = tilted.upward(rows.holes)
-            logits[rows.hole_rows, y] = logs[rows.holes.row_index]
+            logits[y, rows.hole_rows] = logs[rows.holes.row_index]
             hole_passes.append(HolePass(tilted, root_sum, up))
-    return logits, mixed, hole_passes
+    return logits.T, mixed, hole_passes
+
+
+def log_total(logits: FloatArray) -> FloatArray:
+    """(n,) log of the sum of exponentials of logits (n, Y); as `logaddexp.reduce`, many at once."""
+    top = logits.max(axis=1)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top)
 
 
 def score(model: TiltedTree, rows: Rows) -> Scores:
@@ -188,7 +100,7 @@ def score(model: TiltedTree, rows: Rows) -> Scores:
     flows = normaliser(model, [TreePass(tree) for tree in model.trees])
     logits, _, _ = class_logits(model, rows)
     chosen = logits[np.arange(len(logits)), rows.labels]
-    row_entropy = np.logaddexp.reduce(logits, axis=1) - chosen
+    row_entropy = log_total(logits) - chosen
     row_objective = row_entropy + (flows.log_z - chosen) / model.trees[0].n_columns
     return Scores(
         cross_entropy=float(rows.weights @ row_entropy),
@@ -272,28 +184,28 @@ class TiltProblem:
         rows, D = self.rows, self.model.trees[0].n_columns
         flows = normaliser(model, self._passes)
         logits, mixed, hole_passes = class_logits(model, rows)
-        log_total = np.logaddexp.reduce(logits, axis=1)
-        chosen = (logits * self._target).sum(axis=1)
-        value = float(rows.weights @ (log_total - chosen))
+        logits = logits.T  # (Y, n), contiguous
+        total = log_total(logits.T)
+        chosen = logits[rows.labels, np.arange(len(rows.labels))]
+        value = float(rows.weights @ (total - chosen))
         value += (flows.log_z - float(rows.weights @ chosen)) / D
-        # d objective / d logits, the normaliser apart.
-        residual = np.exp(logits - log_total[:, None]) - (1.0 + 1.0 / D) * self._target
-        residual *= rows.weights[:, None]
-        d_c = residual.sum(axis=0) + np.exp(flows.log_class - flows.log_z) / D
-        plain = residual if rows.holes is None else residual * rows.complete[:, None]
-        d_g = np.asarray(rows.indicator.T @ plain).T + flows.cells / D
-        d_root = flows.root / D
-        weights = model.root_weights()
-        for y in range(model.n_classes):
-            evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]
-            pull = (plain[:, y] / mixed[y]).astype(evidence.dtype)
-            d_root[y] += weights[y] * (pull @ evidence)
+        # d objective / d logits, the normaliser apart: (Y, n).
+        residual = np.exp(logits - total)
+        residual[rows.labels, np.arange(len(rows.labels))] -= 1.0 + 1.0 / D
+        residual *= rows.weights
+        d_c = residual.sum(axis=1) + np.exp(flows.log_class - flows.log_z) / D
+        plain = residual if rows.holes is None else residual * rows.complete
+        d_g, d_root = plain_flows(rows, plain, mixed, model.g.shape[1])
+        d_g = d_g + flows.cells / D
+        d_root = model.root_weights() * d_root + flows.root / D
         for y, hole in enumerate(hole_passes):
             assert rows.holes is not None
-            pull = sums_by_index(rows.holes.row_index, residual[rows.hole_rows, y], len(hole.total))
-            tables = [np.zeros_like(table) for table in model.trees[0].emissions]
-            d_root[y] += hole.tilted.add_flows(rows.holes, hole.up, hole.total, pull, tables, None)
-            d_g[y] += np.concatenate([table.sum(axis=0) for table in tables])
+            pull = sums_by_index(rows.holes.row_index, residual[y, rows.hole_rows], len(hole.total))
+            root_flow, cells, _ = hole.tilted.flows(
+                rows.holes, hole.up, hole.total, pull, with_pairs=False
+            )
+            d_root[y] += root_flow
+            d_g[y] += cells.sum(axis=1)
         d_coarse = (self.layout.coarse_of.T @ d_g.T).T
         n = rows.n_effective
         cost, slope = fine_penalty(fine, self.prior, self.layout)
@@ -311,7 +223,7 @@ class TiltProblem:
 def curvature(model: TiltedTree, rows: Rows) -> FloatArray:
     """(Y, W) sum over the rows in a state of p(y | x)(1 - p(y | x)), in rows."""
     logits, _, _ = class_logits(model, rows)
-    p = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+    p = np.exp(logits - log_total(logits)[:, None])
     spread = p * (1 - p) * (rows.weights * rows.n_effective)[:, None]
     return np.asarray(rows.indicator.T @ spread).T
 

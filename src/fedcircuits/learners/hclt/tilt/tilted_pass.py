@@ -12,8 +12,14 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
-from fedcircuits.learners.hclt.tree.latent_tree import AnyFloat, TreePass, Upward, add_by_index
 from fedcircuits.learners.hclt.tree.patterns import Patterns
+from fedcircuits.learners.hclt.tree.tree_pass import (
+    AnyFloat,
+    Tables,
+    TreePass,
+    Upward,
+    starts_with_missing,
+)
 
 
 class TiltedPass:
@@ -26,61 +32,57 @@ class TiltedPass:
         self.tree_pass = TreePass(model.tree_of(label), dtype)
         self.tree = self.tree_pass.tree
         self._root = root_weights.astype(dtype)
-        self._log_shift = float(model.c[label])
-        self._tables: list[AnyFloat] = []
-        starts = model.starts
-        for j, table in enumerate(self.tree.emissions):
-            g = model.g[label, starts[j] : starts[j + 1]]
-            self._log_shift += float(g.max())
-            lifted = (table * np.exp(g - g.max())).T  # (card, H)
-            whole = lifted.sum(axis=0, keepdims=True)
-            self._tables.append(np.concatenate([lifted, whole]).astype(dtype))
+        starts, cards = starts_with_missing(self.tree.cards)
+        g, first = model.g[label], model.starts[:-1]
+        tops = np.maximum.reduceat(g, first)  # (D,)
+        self._log_shift = float(model.c[label] + tops.sum())
+        lift = np.exp(g - np.repeat(tops, cards))  # (W,)
+        # Rows of the tables that hold values; the others are those of missing cells.
+        self.value_rows = np.arange(len(g)) + np.repeat(np.arange(len(cards)), cards)
+        values = Tables.of(self.tree, self.tree_pass.dtype).values
+        values[self.value_rows] *= lift.astype(self.tree_pass.dtype)[:, None]
+        values[starts + cards] = 0
+        values[starts + cards] = np.add.reduceat(values, starts, axis=0)
+        self._tables = Tables(values, starts, cards)
 
     def upward(self, patterns: Patterns) -> tuple[FloatArray, AnyFloat, Upward]:
         """log(p(x, y) Z) of every root pattern (U,), the scaled root sum (U,), and the pass."""
-        up = self.tree_pass.upward(
-            patterns,
-            lambda column: self._tables[column].take(patterns.codes[column], axis=0, mode="wrap"),
-        )
+        up = self.tree_pass.upward(patterns, self._tables)
         total = np.maximum(up.root @ self._root, 1e-30)
         return np.log(total) + up.log_scale + self._log_shift, total, up
 
-    def add_flows(
+    def flows(
         self,
         patterns: Patterns,
         up: Upward,
         total: AnyFloat,
         pull: FloatArray,
-        emissions: list[FloatArray],
-        pairs: FloatArray | None,
-    ) -> FloatArray:
-        """Add flows weighted by `pull` and return that of the root's states (H,).
+        *,
+        with_pairs: bool,
+    ) -> tuple[FloatArray, AnyFloat, AnyFloat | None]:
+        """Flows weighted by `pull`: of the root's states (H,), of cells (W, H) and of edges.
+
+        A missing cell's flow is spread over the column's values.
 
         Args:
             patterns: The compressed rows.
-            up: Their upward pass.
+            up: Their upward pass; its messages are overwritten.
             total: (U,) scaled root sums.
             pull: (U,) signed weight of every root pattern, d objective / d logit.
-            emissions: D accumulators (H, card_j): flow of (state, value), missing cells included.
-            pairs: (L, H, H) accumulator of pair flows, where wanted.
+            with_pairs: Whether flows of edges (L, H, H) are wanted.
         """
         root_state = up.root * self._root
         root_state *= (pull / total).astype(root_state.dtype)[:, None]
         root_flow: FloatArray = np.asarray(root_state.sum(axis=0), dtype=np.float64)
-        for latent, state in self.tree_pass.downward(patterns, up, root_state):
-            if pairs is not None and self.tree.parent[latent] >= 0:
-                flow = self.tree_pass.pair_flow(up, latent)
-                pairs[latent] += flow * self.tree.transitions[latent]
-            for column in self.tree_pass.columns_of[latent]:
-                table = self._tables[column]
-                card = len(table) - 1
-                cells = patterns.codes[column]
-                by_cell = add_by_index(np.where(cells < 0, card, cells), state, card + 1)
-                emissions[column] += by_cell[:card].T
-                if (cells < 0).any():
-                    # A missing cell's flow spreads over the values like the tilted table.
-                    emissions[column] += ((by_cell[card] / table[card]) * table[:card]).T
-        return root_flow
+        found = self.tree_pass.flows(patterns, up, root_state, self._tables, with_pairs=with_pairs)
+        assert found.cells is not None
+        cells, tables = found.cells[self.value_rows], self._tables
+        missing = found.cells[tables.starts + tables.cards]  # (D, H)
+        if missing.any():
+            spread = missing / tables.values[tables.starts + tables.cards]
+            spread = np.repeat(spread, tables.cards, axis=0)  # (W, H)
+            cells += spread * tables.values[self.value_rows]
+        return root_flow, cells, found.pairs
 
 
 def sums_by_index(index: npt.NDArray[np.int32], values: FloatArray, size: int) -> FloatArray:

@@ -15,14 +15,9 @@ from fedcircuits.learners.hclt.tilt.class_transitions import (
 )
 from fedcircuits.learners.hclt.tilt.prior_choice import Tables
 from fedcircuits.learners.hclt.tilt.priors import TiltLayout, TiltPrior
+from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
-from fedcircuits.learners.hclt.tilt.tilt_fit import (
-    Scores,
-    TiltProblem,
-    fit_tilt,
-    prepare_rows,
-    score,
-)
+from fedcircuits.learners.hclt.tilt.tilt_fit import Scores, TiltProblem, fit_tilt, score
 
 # What class transitions must take off the objective to be worth their parameters, nats a row.
 _LEAST_GAIN = 5e-4

@@ -19,15 +19,10 @@ from fedcircuits.arrays import FloatArray
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tree.along_axis import smoothed
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
-from fedcircuits.learners.hclt.tree.latent_tree import (
-    Counts,
-    LatentTree,
-    TreePass,
-    block_patterns,
-    row_blocks,
-)
+from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing, column_marginals
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, block_patterns, row_blocks
 
 # Pseudo-rows of every row of a class's transitions, spread as in all classes together.
 STRENGTH = 2.0
@@ -51,7 +46,7 @@ def _by_class(tree: LatentTree, sample: Sample, n_classes: int) -> list[ClassRow
         rows = np.flatnonzero(sample.labels == label)
         blocks = [
             (block_patterns(tree, sample.codes[rows[part]]), sample.weights[rows[part]])
-            for part in row_blocks(rows.size)
+            for part in row_blocks(rows.size, tree)
         ]
         found.append(ClassRows(blocks, float(sample.weights[rows].sum())))
     return found

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.errors import StorageError
-from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, TreePass
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass
 
 
 @dataclass(frozen=True)

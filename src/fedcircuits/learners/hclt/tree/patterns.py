@@ -11,11 +11,14 @@ most of the work. Repeated rows are the special case of the root.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.arrays import IntegerArray
+from fedcircuits.arrays import IntArray, IntegerArray
+from fedcircuits.learners.hclt.tree.shape import TreeShape
+from fedcircuits.native import Addresses, addresses
 
 Index = npt.NDArray[np.int32]
 
@@ -43,23 +46,49 @@ class Patterns:
     row_index: Index
     all_differ: bool = False
 
+    @cached_property
+    def size_array(self) -> IntArray:
+        """(L,) number of patterns of every latent."""
+        return np.array(self.sizes, dtype=np.int64)
 
-def find_patterns(
-    codes: IntegerArray,
-    cards: tuple[int, ...],
-    columns_of: list[list[int]],
-    children_of: list[list[int]],
-    order: npt.NDArray[np.int64],
-) -> Patterns:
+    @cached_property
+    def offset(self) -> IntArray:
+        """(L,) first row of every latent's patterns in flat arrays over all patterns."""
+        return np.cumsum(self.size_array) - self.size_array
+
+    @cached_property
+    def n_patterns(self) -> int:
+        """Number of patterns of all latents together."""
+        return int(self.size_array.sum())
+
+    @cached_property
+    def addresses(self) -> tuple[Addresses, Addresses]:
+        """Where the codes of every column and the child index of every latent lie, for C."""
+        index = [
+            None if self.all_differ else self.child_index.get(latent)
+            for latent in range(len(self.sizes))
+        ]
+        return addresses(self.codes), addresses(index)
+
+    def rows_of(self, latent: int) -> slice:
+        """Rows of a latent's patterns in flat arrays over all patterns."""
+        start = int(self.offset[latent])
+        return slice(start, start + self.sizes[latent])
+
+    def index_of(self, latent: int) -> Index:
+        """The latent's pattern inside each of its parent's patterns."""
+        return self.child_index[latent]
+
+
+def find_patterns(codes: IntegerArray, cards: tuple[int, ...], shape: TreeShape) -> Patterns:
     """Compress a block of rows.
 
     Args:
         codes: (n, D) states, -1 where missing.
         cards: Number of states of each column.
-        columns_of: Columns of every latent.
-        children_of: Children of every latent.
-        order: Topological order of the latents, parents first.
+        shape: Columns and children of every latent.
     """
+    columns_of, children_of, order = shape.columns_of, shape.children_of, shape.order
     n_rows = len(codes)
     columns = np.ascontiguousarray(codes.T)
     pattern_of_row: dict[int, npt.NDArray[np.int64]] = {}

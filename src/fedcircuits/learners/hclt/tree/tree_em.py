@@ -15,14 +15,9 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.tree.along_axis import smoothed
-from fedcircuits.learners.hclt.tree.latent_tree import (
-    Counts,
-    LatentTree,
-    TreePass,
-    block_patterns,
-    row_blocks,
-)
+from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, block_patterns, row_blocks
 
 
 @dataclass(frozen=True)
@@ -219,12 +214,14 @@ def fit_em(
     if options.n_warmup_epochs > 0 and len(codes) >= 2 * options.batch_size:
         tree = _warm_up(tree, codes, weights, options, priors, rng, progress)
 
-    blocks = [(block_patterns(tree, codes[rows]), weights[rows]) for rows in row_blocks(len(codes))]
+    blocks = [
+        (block_patterns(tree, codes[rows]), weights[rows]) for rows in row_blocks(len(codes), tree)
+    ]
     held_out = []
     if validation is not None:
         held_out = [
             (block_patterns(tree, validation[0][rows]), validation[1][rows])
-            for rows in row_blocks(len(validation[0]))
+            for rows in row_blocks(len(validation[0]), tree)
         ]
     train_curve: list[float] = []
     validation_curve: list[float] = []

@@ -1,0 +1,172 @@
+"""Labelled rows prepared for evaluations of a tilt: their cells, and their evidence at the root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
+from fedcircuits.learners.hclt.tree.chow_liu import one_hot
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.patterns import Patterns
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, block_patterns
+from fedcircuits.native import kernels
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labelled coded rows prepared for tilt evaluations under fixed trees.
+
+    Attributes:
+        indicator: (n, W) sparse one-hot codes.
+        labels: (n,) classes.
+        weights: (n,) row weights summing to one.
+        n_effective: Number of rows behind the weights.
+        evidence: (1 or Y, n, H) scaled root evidence under the shared tree or each class's.
+        log_scale: (1 or Y, n) its log scale.
+        complete: (n,) one for rows without missing cells, zero for the others.
+        hole_rows: Numbers of the rows with missing cells.
+        hole_codes: Their codes.
+        holes: Their patterns; none where all rows are complete.
+    """
+
+    indicator: sparse.csr_matrix
+    labels: IntegerArray
+    weights: FloatArray
+    n_effective: float
+    evidence: npt.NDArray[np.floating]
+    log_scale: FloatArray
+    complete: FloatArray
+    hole_rows: npt.NDArray[np.int64]
+    hole_codes: IntegerArray
+    holes: Patterns | None
+
+    @cached_property
+    def are_compiled(self) -> bool:
+        """Whether the compiled loops take these rows: plain ones in the indicator, float32."""
+        indicator = self.indicator
+        return bool(
+            self.evidence.dtype == np.float32
+            and indicator.indices.dtype == np.int32
+            and (indicator.data == 1.0).all()
+        )
+
+    @property
+    def class_stride(self) -> int:
+        """Numbers between the evidence of one class and of the next, 0 where classes share it."""
+        _, n, H = self.evidence.shape
+        return n * H if len(self.evidence) > 1 else 0
+
+
+def take_rows(rows: Rows, chosen: npt.NDArray[np.int64], tree: LatentTree) -> Rows:
+    """Some of the rows; `tree` gives the structure."""
+    weights = rows.weights[chosen]
+    share = float(weights.sum())
+    hole_number = np.full(len(rows.labels), -1)
+    hole_number[rows.hole_rows] = np.arange(len(rows.hole_rows))
+    hole_rows = np.flatnonzero(hole_number[chosen] >= 0)
+    hole_codes = rows.hole_codes[hole_number[chosen][hole_rows]]
+    return Rows(
+        indicator=rows.indicator[chosen],
+        labels=rows.labels[chosen],
+        weights=weights / share,
+        n_effective=rows.n_effective * share,
+        evidence=rows.evidence[:, chosen],
+        log_scale=rows.log_scale[:, chosen],
+        complete=rows.complete[chosen],
+        hole_rows=hole_rows,
+        hole_codes=hole_codes,
+        holes=block_patterns(tree, hole_codes) if len(hole_rows) else None,
+    )
+
+
+def prepare_rows(
+    model: TiltedTree,
+    codes: IntegerArray,
+    labels: IntegerArray,
+    weights: FloatArray,
+    dtype: npt.DTypeLike = np.float32,
+) -> Rows:
+    """Upward passes of the model's trees over coded rows.
+
+    Complete rows need no other pass while the trees stay fixed. Rows with missing cells go through
+    passes over tilted tables in every evaluation (see :mod:`.tilted_pass`).
+
+    Args:
+        model: Gives the trees; its tilt is not used.
+        codes: (n, D) states, -1 where missing.
+        labels: (n,) classes.
+        weights: (n,) row weights.
+        dtype: Float type of the stored evidence, the largest array of a fit.
+    """
+    evidence, log_scale = [], []
+    for tree in model.trees:
+        rows, scale = TreePass(tree, dtype).root_evidence(codes)
+        evidence.append(rows)
+        log_scale.append(scale)
+    tree = model.trees[0]
+    hole_rows = np.flatnonzero((codes < 0).any(axis=1))
+    return Rows(
+        indicator=one_hot(codes, model.trees[0].cards),
+        labels=labels,
+        weights=weights / weights.sum(),
+        n_effective=float(weights.sum()),
+        evidence=np.stack(evidence),
+        log_scale=np.stack(log_scale),
+        complete=np.asarray((codes >= 0).all(axis=1), dtype=np.float64),
+        hole_rows=hole_rows,
+        hole_codes=codes[hole_rows],
+        holes=block_patterns(tree, codes[hole_rows]) if len(hole_rows) else None,
+    )
+
+
+def plain_logits(
+    model: TiltedTree, rows: Rows, weights: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(Y, n) sums of the tilts of the cells, and (Y, n) evidence mixed by root weights (Y, H)."""
+    Y, n = model.n_classes, len(rows.labels)
+    native = kernels()
+    if native is None or not rows.are_compiled:
+        logits = np.ascontiguousarray((rows.indicator @ model.g.T).T)
+        mixed = np.empty((Y, n))
+        for y in range(Y):
+            evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]
+            mixed[y] = evidence @ weights[y].astype(evidence.dtype)
+        return logits, mixed
+    logits, mixed = np.empty((Y, n)), np.empty((Y, n))
+    native.call(
+        "tilt_logits",
+        *(n, *weights.shape, rows.indicator.indptr, rows.indicator.indices),
+        *(np.ascontiguousarray(model.g.T), rows.evidence, rows.class_stride),
+        *(weights.astype(np.float32), logits, mixed),
+    )
+    return logits, mixed
+
+
+def plain_flows(
+    rows: Rows, residual: FloatArray, mixed: FloatArray, n_cells: int
+) -> tuple[FloatArray, FloatArray]:
+    """Gradient of the plain logits by their residuals (Y, n): of cells (Y, W), of roots (Y, H)."""
+    Y, n = residual.shape
+    H = rows.evidence.shape[2]
+    pull = residual / mixed
+    native = kernels()
+    if native is None or not rows.are_compiled:
+        cells = np.asarray(rows.indicator.T @ residual.T).T
+        root = np.empty((Y, H))
+        for y in range(Y):
+            evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]
+            root[y] = pull[y].astype(evidence.dtype) @ evidence
+        return cells, root
+    sums, root = np.zeros((n_cells, Y)), np.zeros((Y, H))
+    native.call(
+        "tilt_flows",
+        *(n, Y, H, rows.indicator.indptr, rows.indicator.indices, residual),
+        *(rows.evidence, rows.class_stride, pull, sums, root),
+    )
+    return sums.T, root

@@ -1,0 +1,96 @@
+"""Compiled inner loops, loaded where they were built; every one of them has a NumPy twin.
+
+`kernels.c` is compiled when the package is built and there is a C compiler (see `build.py`). It is
+plain C called through ctypes: no compilation while a program runs, no cache of machine code, and
+calls release Python's lock, so that threads work side by side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LIBRARY = Path(__file__).with_name("kernels.so")
+Addresses = npt.NDArray[np.uintp]
+_SUFFIX = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
+_use = os.environ.get("FEDCIRCUITS_NATIVE", "1") != "0"
+
+
+class Kernels:
+    """The functions of the library."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """Look up BLAS once; SciPy hands out the addresses of its own."""
+        self._library = library
+        from scipy.linalg import cython_blas
+
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        name_of = ctypes.pythonapi.PyCapsule_GetName
+        name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+        given = cython_blas.__pyx_capi__
+        capsules = {"f32": given["sgemm"], "f64": given["dgemm"]}
+        self._gemm = {s: ctypes.c_void_p(get(c, name_of(c))) for s, c in capsules.items()}
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function; arrays go as addresses, whole numbers as int64, others as double."""
+        getattr(self._library, name)(*map(_as_c, arguments))
+
+    def call_typed(self, name: str, dtype: np.dtype[Any], *arguments: Any) -> None:
+        """Call the version of a function for a float type."""
+        self.call(f"{name}_{_SUFFIX[dtype]}", *arguments)
+
+    def call_with_gemm(self, name: str, dtype: np.dtype[Any], *arguments: Any) -> None:
+        """Call a function that multiplies matrices."""
+        suffix = _SUFFIX[dtype]
+        self.call(f"{name}_{suffix}", self._gemm[suffix], *arguments)
+
+
+def _as_c(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return ctypes.c_void_p(value.ctypes.data)
+    if isinstance(value, int):
+        return ctypes.c_int64(value)
+    if isinstance(value, float):
+        return ctypes.c_double(value)
+    return value  # None, or ready for C
+
+
+def kernels() -> Kernels | None:
+    """The compiled loops, or None where there are none or they are switched off."""
+    return _loaded() if _use else None
+
+
+@cache
+def _loaded() -> Kernels | None:
+    if not LIBRARY.exists():
+        return None
+    try:
+        return Kernels(ctypes.CDLL(str(LIBRARY)))
+    except (OSError, KeyError, AttributeError):
+        return None  # built for another machine, or a SciPy without these addresses
+
+
+@contextmanager
+def numpy_only() -> Iterator[None]:
+    """Run with the NumPy twins alone (the same as `FEDCIRCUITS_NATIVE=0`)."""
+    global _use
+    before, _use = _use, False
+    try:
+        yield
+    finally:
+        _use = before
+
+
+def addresses(arrays: Iterable[npt.NDArray[Any] | None]) -> Addresses:
+    """Addresses of C-contiguous arrays, 0 for None; the arrays must outlive them."""
+    found = [0 if array is None else array.ctypes.data for array in arrays]
+    return np.array(found, dtype=np.uintp)

@@ -1,0 +1,140 @@
+/* Inner loops of learning and answering, called from Python through ctypes.
+
+   Every function has a NumPy twin that is used where this file was not compiled. Matrix products
+   are BLAS's: the caller hands over SciPy's dgemm and sgemm. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+/* One copy for each generation of processors; the loader takes the one that fits. */
+#define CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define CLONES
+#endif
+
+#define REAL float
+#define NAME(stem) stem##_f32
+typedef void (*gemm_f32)(const char *, const char *, int *, int *, int *, float *, const float *,
+                         int *, const float *, int *, float *, float *, int *);
+#include "tree_pass.inc"
+#undef REAL
+#undef NAME
+
+#define REAL double
+#define NAME(stem) stem##_f64
+typedef void (*gemm_f64)(const char *, const char *, int *, int *, int *, double *, const double *,
+                         int *, const double *, int *, double *, double *, int *);
+#include "tree_pass.inc"
+#undef REAL
+#undef NAME
+
+/* e^x to a few units in the last place for x <= 0, written so that compilers vectorise it. */
+static inline double exp_below_zero(double x) {
+  const double log2e = 1.4426950408889634, high = 6.93147180369123816490e-01,
+               low = 1.90821492927058770002e-10;
+  x = x < -700 ? -700 : x;
+  double k = __builtin_rint(x * log2e);
+  double r = (x - k * high) - k * low;
+  double p = 1.0 / 479001600;
+  p = p * r + 1.0 / 39916800;
+  p = p * r + 1.0 / 3628800;
+  p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320;
+  p = p * r + 1.0 / 5040;
+  p = p * r + 1.0 / 720;
+  p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24;
+  p = p * r + 1.0 / 6;
+  p = p * r + 0.5;
+  p = p * r + 1;
+  p = p * r + 1;
+  union {
+    double value;
+    int64_t bits;
+  } scaled = {p};
+  scaled.bits += (int64_t)k << 52;
+  return scaled.value;
+}
+
+/* One step of Adam on rows (n, width) of logits whose softmax (with a floor) is `chances`.
+
+   gradient: with respect to the logs of the chances, taken as free numbers. */
+CLONES void adam_rows(int64_t n, int64_t width, const double *gradient, double *first,
+                      double *second, double *logits, double *chances, double step,
+                      double first_scale, double second_scale, double floor) {
+  for (int64_t i = 0; i < n; i++) {
+    const double *restrict g = gradient + i * width;
+    double *restrict m = first + i * width, *restrict v = second + i * width;
+    double *restrict x = logits + i * width, *restrict p = chances + i * width;
+    double sum = 0, top = -INFINITY, total = 0;
+    for (int64_t k = 0; k < width; k++) sum += g[k];
+    for (int64_t k = 0; k < width; k++) {
+      double d = g[k] - p[k] * sum;
+      m[k] += 0.1 * (d - m[k]);
+      v[k] += 0.01 * (d * d - v[k]);
+      x[k] -= step * (m[k] * first_scale) / (sqrt(v[k] * second_scale) + 1e-8);
+    }
+    for (int64_t k = 0; k < width; k++) top = x[k] > top ? x[k] : top;
+    for (int64_t k = 0; k < width; k++) p[k] = exp_below_zero(x[k] - top) + floor;
+    for (int64_t k = 0; k < width; k++) total += p[k];
+    for (int64_t k = 0; k < width; k++) p[k] /= total;
+  }
+}
+
+/* out (n, k): largest values[i, j] * weights[j, c] over j, of values (n, r) and weights (r, k). */
+CLONES void max_times(int64_t n, int64_t r, int64_t k, const double *values,
+                      const double *weights, double *out) {
+  for (int64_t i = 0; i < n; i++) {
+    double *restrict best = out + i * k;
+    for (int64_t c = 0; c < k; c++) best[c] = 0;
+    for (int64_t j = 0; j < r; j++) {
+      double value = values[i * r + j];
+      const double *restrict row = weights + j * k;
+      for (int64_t c = 0; c < k; c++) {
+        double found = value * row[c];
+        best[c] = found > best[c] ? found : best[c];
+      }
+    }
+  }
+}
+
+/* Logits of rows under a tilt, class after class: logits (Y, n) gets the sum of the tilts of a
+   row's cells, mixed (Y, n) its evidence weighted by the class's root weights.
+
+   cells[first[i]] .. cells[first[i + 1]]: rows of tilts (W, Y) of the observed cells of row i.
+   evidence: (n, H) for all classes where stride is 0, else (Y, n, H) with stride n * H. */
+CLONES void tilt_logits(int64_t n, int64_t Y, int64_t H, const int32_t *first,
+                        const int32_t *cells, const double *tilts, const float *evidence,
+                        int64_t stride, const float *root, double *logits, double *mixed) {
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t y = 0; y < Y; y++) {
+      const float *restrict row = evidence + y * stride + i * H;
+      const float *restrict weight = root + y * H;
+      float sum = 0;
+      for (int64_t h = 0; h < H; h++) sum += row[h] * weight[h];
+      mixed[y * n + i] = sum;
+      double total = 0;
+      for (int32_t at = first[i]; at < first[i + 1]; at++)
+        total += tilts[(int64_t)cells[at] * Y + y];
+      logits[y * n + i] = total;
+    }
+  }
+}
+
+/* Adds the gradient of logits: sums (W, Y) of residual (Y, n) by cell, and root (Y, H) of
+   pull (Y, n) times evidence, laid out as in tilt_logits. */
+CLONES void tilt_flows(int64_t n, int64_t Y, int64_t H, const int32_t *first,
+                       const int32_t *cells, const double *residual, const float *evidence,
+                       int64_t stride, const double *pull, double *sums, double *root) {
+  for (int64_t i = 0; i < n; i++) {
+    for (int64_t y = 0; y < Y; y++) {
+      double r = residual[y * n + i];
+      for (int32_t at = first[i]; at < first[i + 1]; at++) sums[(int64_t)cells[at] * Y + y] += r;
+      const float *restrict row = evidence + y * stride + i * H;
+      double *restrict into = root + y * H, p = pull[y * n + i];
+      for (int64_t h = 0; h < H; h++) into[h] += p * row[h];
+    }
+  }
+}

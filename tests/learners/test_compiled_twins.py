@@ -1,0 +1,161 @@
+"""Compiled loops of the learner agree with their NumPy twins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcircuits import native
+from fedcircuits.learners.hclt.tilt.class_transitions import (
+    AdamOptions,
+    _adam_rows,
+    adam_epochs,
+    batch_gradient,
+    make_batches,
+    with_class_trees,
+)
+from fedcircuits.learners.hclt.tilt.priors import constant_prior, tilt_layout
+from fedcircuits.learners.hclt.tilt.rows import prepare_rows
+from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
+from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.tree_em import column_marginals, initial_tree
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, add_by_index
+
+pytestmark = pytest.mark.skipif(
+    native.kernels() is None, reason="the inner loops are not compiled (no C compiler)"
+)
+
+N, H, CARDS = 300, 7, (3, 5, 2, 9, 4, 2, 3, 6)
+PARENT = np.array([-1, 0, 0, 1, 1, 2, 0, 0])
+ORDER = np.arange(8)
+
+
+def rows(missing: float = 0.1) -> np.ndarray[Any, np.dtype[np.int16]]:
+    rng = np.random.default_rng(0)
+    codes = np.stack([rng.integers(card, size=N) for card in CARDS], axis=1)
+    codes[rng.random(codes.shape) < missing] = -1
+    return codes.astype(np.int16)
+
+
+def tree() -> LatentTree:
+    codes = rows()
+    marginals = column_marginals(codes, CARDS, np.ones(N))
+    rng = np.random.default_rng(1)
+    return initial_tree(PARENT, ORDER, np.arange(8), marginals, H, codes, rng)
+
+
+def tilted() -> TiltedTree:
+    rng = np.random.default_rng(2)
+    base = untilted(tree(), 2)
+    shape = base.g.shape
+    return base.with_tilt(rng.normal(size=2), rng.normal(size=shape), rng.normal(size=(2, H)))
+
+
+def both(run: Callable[[], Any]) -> tuple[Any, Any]:
+    """What the compiled loops answer, and what NumPy does."""
+    compiled = run()
+    with native.numpy_only():
+        return compiled, run()
+
+
+def agree(one: Any, two: Any) -> None:
+    np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_upward_and_flows(missing: float) -> None:
+    tree_pass = TreePass(tree())
+    patterns = tree_pass.patterns(rows(missing))
+
+    def run() -> list[Any]:
+        up = tree_pass.upward(patterns)
+        found = [up.evidence.copy(), up.messages[patterns.rows_of(3)].copy(), up.log_scale]
+        flows = tree_pass.flows(patterns, up, up.root.copy())
+        assert flows.pairs is not None
+        return [*found, flows.states, flows.pairs[1:], flows.cells]
+
+    for one, two in zip(*both(run), strict=True):
+        agree(one, two)
+
+
+def test_an_impossible_row_is_impossible_in_both() -> None:
+    model = tree()
+    table = model.emissions[0].copy()
+    table[:, 0] = 0.0
+    broken = LatentTree(
+        PARENT, ORDER, model.latent_of, model.root, model.transitions, (table, *model.emissions[1:])
+    )
+    codes = rows(0.0)[:3]
+    codes[1, 0] = 0
+    one, two = both(lambda: TreePass(broken).log_likelihood(codes))
+    assert one[1] == two[1] == -np.inf
+    agree(np.delete(one, 1), np.delete(two, 1))
+
+
+def test_sums_by_index() -> None:
+    rng = np.random.default_rng(3)
+    index, values = rng.integers(11, size=200), rng.normal(size=(200, 5))
+    agree(*both(lambda: add_by_index(index, values, 11)))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_objective_of_the_tilt(missing: float) -> None:
+    model, codes = tilted(), rows(missing)
+    labels = np.random.default_rng(4).integers(2, size=N)
+    layout = tilt_layout(CARDS, np.ones(8, dtype=bool), column_marginals(codes, CARDS, np.ones(N)))
+    prepared = prepare_rows(model, codes, labels, np.ones(N))
+    problem = TiltProblem(model, prepared, layout, constant_prior(8))
+    start = problem.pack(model.c, model.g, np.zeros((2, layout.n_coarse)), model.root_logits)
+    one, two = both(lambda: problem(start))
+    # Evidence is stored as float32: sums over its states differ by its rounding.
+    assert one[0] == pytest.approx(two[0], rel=1e-6)
+    np.testing.assert_allclose(one[1], two[1], rtol=1e-4, atol=1e-5)
+
+
+def test_steps_of_adam() -> None:
+    model, codes = with_class_trees(tilted()), rows(0.0)
+    labels = np.random.default_rng(5).integers(2, size=N)
+    batches = make_batches(model, codes, labels, np.ones(N), 100, np.random.default_rng(6))
+    one, two = both(lambda: batch_gradient(model, batches[0]))
+    assert one[0] == pytest.approx(two[0], rel=1e-6)
+    for a, b in zip(one[1], two[1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    # Steps follow the signs of gradients, so float32 rounding may turn a tiny one: a loose bound.
+    options = AdamOptions(n_epochs=2)
+    one, two = both(lambda: adam_epochs(model, batches, options, np.random.default_rng(7)))
+    np.testing.assert_allclose(one.trees[0].transitions, two.trees[0].transitions, atol=1e-3)
+    np.testing.assert_allclose(one.g, two.g, atol=1e-4)
+
+
+def test_without_the_library_numpy_does_the_work() -> None:
+    program = "from fedcircuits import native; print(native.kernels())"
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "FEDCIRCUITS_NATIVE": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "None"
+
+
+def test_one_step_of_adam_on_logits() -> None:
+    rng = np.random.default_rng(8)
+    gradient, logits = rng.normal(size=(6, 5)), rng.normal(size=(6, 5))
+
+    def run() -> tuple[Any, Any]:
+        first, second, table = np.zeros((6, 5)), np.zeros((6, 5)), logits.copy()
+        chances = np.exp(table) / np.exp(table).sum(axis=1, keepdims=True)
+        for _ in range(3):
+            _adam_rows(gradient, first, second, table, chances, 0.01, (10.0, 100.0))
+        return table, chances
+
+    for one, two in zip(*both(run), strict=True):
+        agree(one, two)
