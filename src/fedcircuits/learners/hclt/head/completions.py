@@ -31,7 +31,8 @@ from fedcircuits.schema import Schema, Table, Variable
 
 Outputs = BoostedTrees | NumberTrees
 
-# Completions of a row, fewer with many classes; up to LISTED they are all taken instead of drawn.
+# Completions of a row, fewer with many classes or a number, whose passes cost more; up to LISTED
+# they are all taken instead of drawn.
 DRAWN, DRAWN_MANY_CLASSES, MANY_CLASSES, LISTED = 24, 8, 4, 16
 _VALUES_PER_STATE = 32
 _BYTES_PER_CHUNK = 2**26
@@ -73,8 +74,7 @@ class Completer:
         self.columns = [at for at, name in enumerate(schema.names) if name != label]
         self.schema, self.trees, self.pool = schema, trees, pool
         self.passes = ClassPass(tree)
-        few = tree.n_classes <= MANY_CLASSES or not schema[label].is_coded
-        self.n_drawn = DRAWN if few else DRAWN_MANY_CLASSES
+        self.n_drawn = DRAWN if tree.n_classes <= MANY_CLASSES else DRAWN_MANY_CLASSES
 
     @cached_property
     def values(self) -> list[FloatArray]:
