@@ -127,7 +127,11 @@ def test_controller_runs_programs_of_this_package_alone() -> None:
     [
         ('host = "coordinator.example.org"', "host = 3", "host of .coordinator. has a value of"),
         ("port = 9000", 'colour = "red"', "no setting 'colour'"),
-        ('label = "bought"', 'id_secret = "a long and random one"', "id_secret is for the parties alone"),
+        (
+            'label = "bought"',
+            'id_secret = "a long and random one"',
+            "id_secret is for the parties alone",
+        ),
         ("bank = {}", "bank = 3", "client 'bank' needs data"),
     ],
 )

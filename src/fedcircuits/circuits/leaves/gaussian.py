@@ -9,7 +9,8 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
-from fedcircuits.circuits.leaves.normal import LOG_ROOT_TWO_PI, log_density
+from fedcircuits.circuits.leaves.normal import LOG_ROOT_TWO_PI, default_floor, log_density
+from fedcircuits.circuits.leaves.truncated_gaussian import TruncatedGaussian
 from fedcircuits.circuits.leaves.within import Within
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.events import Region
@@ -84,8 +85,6 @@ class Gaussian(LeafFamily):
     def within(
         self, params: Params, grid: Grid | None, variable: Variable, region: Region
     ) -> Within:
-        from fedcircuits.circuits.leaves.truncated_gaussian import TruncatedGaussian
-
         del grid
         ends = {name: np.full(params["mean"].size, e) for name, e in _OPEN_ENDS.items()}
         return TruncatedGaussian().within({**params, **ends}, None, variable, region)
@@ -105,10 +104,3 @@ class Gaussian(LeafFamily):
         floor = options.get("min_sd")
         sd = max(sd, default_floor(variable, x) if floor is None else float(floor))
         return Leaf(variable.name, self.name, {"mean": mean, "sd": sd})
-
-
-def default_floor(variable: Variable, x: FloatArray) -> float:
-    """A standard deviation below which a column is constant for all purposes."""
-    low, high = variable.domain or (float(x.min()), float(x.max()))
-    reach = high - low if np.isfinite(high - low) else float(x.max() - x.min())
-    return 1e-3 * (reach or float(np.abs(x).max()) or 1.0)

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.schema.variable import Variable
 
 LOG_ROOT_TWO_PI = 0.5 * float(np.log(2 * np.pi))
 ROOT_HALF = float(np.sqrt(0.5))
@@ -62,3 +63,10 @@ def log_mass_slopes(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArra
     at_a, at_b = np.exp(log_density(a) - log_mass), np.exp(log_density(b) - log_mass)
     a, b = np.where(np.isfinite(a), a, 0.0), np.where(np.isfinite(b), b, 0.0)  # 0 times inf is 0
     return log_mass, at_a - at_b, a * at_a - b * at_b
+
+
+def default_floor(variable: Variable, x: FloatArray) -> float:
+    """A standard deviation below which a column is constant for all purposes."""
+    low, high = variable.domain or (float(x.min()), float(x.max()))
+    reach = high - low if np.isfinite(high - low) else float(x.max() - x.min())
+    return 1e-3 * (reach or float(np.abs(x).max()) or 1.0)

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
-from fedcircuits.circuits.leaves.gaussian import default_floor
 from fedcircuits.circuits.leaves.normal import (
     LOG_ROOT_TWO_PI,
+    default_floor,
     draw_between,
     log_density,
     log_interval_mass,

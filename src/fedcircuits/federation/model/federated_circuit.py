@@ -85,7 +85,7 @@ class FederatedCircuit(Composite, HoldsClients):
     def _assembled(
         cls, builder: CircuitBuilder, root: int, fitted: FittedParts, **facts: Any
     ) -> Self:
-        made = builder.graph, builder.parts, builder.owners
+        made = builder, builder.parts, builder.owners
         return cls._of_graph(*made, root, fitted, **facts)
 
     @classmethod
@@ -305,7 +305,7 @@ class FederatedCircuit(Composite, HoldsClients):
             elif set(part.schema.names) <= held_by_others:
                 values[at] = -np.inf  # other clients hold these variables too
         up(self.plan, values, sum_product)
-        root = fold_evidence(self.structure, values[:, 0], leaves, builder.graph)
+        root = fold_evidence(self.structure, values[:, 0], leaves, builder)
         rest = self.fitted or FittedParts(self.schema, None)
         for client in away:
             rest = rest.without(client)

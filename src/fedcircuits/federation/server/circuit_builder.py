@@ -12,17 +12,16 @@ from fedcircuits.federation.plan.weights import log_shares
 SERVER = "server"  # owner of the parts and nodes that are at the server
 
 
-class CircuitBuilder:
-    """Collects parts and glues them; remembers which client each part came from (psi).
+class CircuitBuilder(StructureBuilder):
+    """Collects parts, sums and products; remembers which client each part came from (psi).
 
     Attributes:
-        graph: sums and products so far.
         parts: the models, numbered in order.
         owners: the client of each part; "server" for what lives there.
     """
 
     def __init__(self) -> None:
-        self.graph = StructureBuilder()
+        super().__init__()
         self.parts: list[Density] = []
         self.owners: list[str] = []
         self._number: dict[int, int] = {}
@@ -31,7 +30,7 @@ class CircuitBuilder:
         """Number all parts before any sum or product: parts are the graph's first numbers."""
         for model, owner in models:
             if id(model) not in self._number:
-                self._number[id(model)] = int(self.graph.number(1)[0])
+                self._number[id(model)] = int(self.number(1)[0])
                 self.parts.append(model)
                 self.owners.append(owner)
 
@@ -44,8 +43,4 @@ class CircuitBuilder:
         kept = [(c, n) for c, n in zip(children, counts, strict=True) if n > 0]
         if not kept:
             raise ValueError("a mixture needs a child with rows behind it")
-        return self.graph.sum([c for c, _ in kept], log_shares([n for _, n in kept]))
-
-    def product(self, children: Sequence[int]) -> int:
-        """A product."""
-        return self.graph.product(list(children))
+        return self.sum([c for c, _ in kept], log_shares([n for _, n in kept]))

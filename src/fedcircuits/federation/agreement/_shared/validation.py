@@ -94,7 +94,7 @@ def judge(
     """
     n_classes = 1 if server.label is None else server.schema[server.label].n_codes
     keys = {id(model): key for key, model in fitted.models.items()}
-    structure, kept = builder.graph.below(root, len(builder.parts))
+    structure, kept = builder.below(root, len(builder.parts))
 
     def ask(client: str, key: str) -> m.Judged:
         pieces: list[m.Piece] = []
