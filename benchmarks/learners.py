@@ -8,8 +8,11 @@ between models on one grid.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
+import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -129,11 +132,13 @@ SMALL = ("cancer", "wine")
 # Sizes were chosen with test rows of seeds 0 and 1 in view: a result starts from other seeds.
 FRESH_SEED = 10
 COLUMNS = (
-    "accuracy", "AUC", "AUC less tuned LightGBM", "log-loss", "ECE",
+    "seeds", "accuracy", "AUC", "AUC less tuned LightGBM", "log-loss",
+    "log-loss less tuned LightGBM", "ECE",
     *(f"AUC, {s:.0%} missing" for s in MISSING_SHARES),
     *(f"ms a row, {s:.0%} missing" for s in MISSING_SHARES),
-    "log-mass", "learn, CPU s", "predict, us a row", "head",
+    "log-mass", "learn, CPU s", "predict, us a row", "head", "measured",
 )  # fmt: skip
+PAIRED = {"AUC less tuned LightGBM": "AUC", "log-loss less tuned LightGBM": "log-loss"}
 
 
 def row(data: str, model: str, runs: list[dict[str, Any]], best: list[dict[str, Any]]) -> list[Any]:
@@ -142,10 +147,16 @@ def row(data: str, model: str, runs: list[dict[str, Any]], best: list[dict[str, 
         if name == "ECE":
             proba, hit = (np.concatenate(c) for c in zip(*(r["confidence"] for r in runs)))  # noqa: B905
             cells.append(f"{rivals.calibration_error(proba, hit):.4f}")
-        elif name == "AUC less tuned LightGBM":
-            gaps = np.array([a["AUC"] - b["AUC"] for a, b in zip(runs, best, strict=True)])
+        elif name in PAIRED:
+            of = PAIRED[name]
+            other = {run["seed"]: run[of] for run in best}
+            gaps = np.array([run[of] - other[run["seed"]] for run in runs if run["seed"] in other])
             error = gaps.std(ddof=1) / np.sqrt(gaps.size) if gaps.size > 1 else float("nan")
-            cells.append(f"{gaps.mean():+.4f} ± {error:.4f}")
+            cells.append(f"{gaps.mean():+.4f} ± {error:.4f}" if gaps.size else "-")
+        elif name == "seeds":
+            cells.append(len(runs))
+        elif name == "measured":
+            cells.append(" ".join(sorted({run[name] for run in runs})))
         elif not all(name in run for run in runs):
             cells.append("-")
         elif name == "head":
@@ -158,9 +169,56 @@ def row(data: str, model: str, runs: list[dict[str, Any]], best: list[dict[str, 
     return cells
 
 
-def record_path(folder: Path | None, data: str, seed: int, model: str) -> Path | None:
-    """Return the file of one run's figures, None where none are kept."""
-    return None if folder is None else folder / f"{data}-{seed}-{model.replace(' ', '_')}.json"
+def rivals_of(data: str) -> list[str]:
+    """Return the names of the rivals on a table."""
+    names = ["random forest", "LightGBM on masked copies", "LightGBM, tuned"]
+    return [*names, "logistic regression"] if data in SMALL else names
+
+
+def record_path(folder: Path, data: str, seed: int, model: str) -> Path:
+    """Return the file of one run's figures."""
+    return folder / f"{data}-{seed}-{model.replace(' ', '_')}.json"
+
+
+def code_state(name: str) -> str:
+    """Return date and, for our models, commit of the code that a run measures."""
+    today = datetime.date.today().isoformat()
+    if name not in OURS:
+        return today
+    command = ["git", "-C", str(tables.ROOT), "describe", "--always", "--dirty=+"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return f"{today} {os.environ.get('FEDCIRCUITS_COMMIT', found)}"
+
+
+def measure(data: str, seeds: range, models: list[str], folder: Path) -> None:
+    """Run some models on some seeds; what is recorded already is left as it is."""
+    for seed in seeds:
+        run: Run | None = None
+        for name in models:
+            path = record_path(folder, data, seed, name)
+            if path.exists():
+                continue
+            run = run or Run(LOADERS[data](seed), seed)
+            answer = run.ours(name) if name in OURS else run.rival(name)
+            answer |= {"seed": seed, "measured": code_state(name)}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            half = path.with_suffix(".half")
+            half.write_text(json.dumps(answer, default=np.ndarray.tolist))
+            half.replace(path)
+
+
+def recorded(seeds: range, folder: Path) -> list[list[Any]]:
+    """Return the rows of the page that records give."""
+    rows = []
+    for data in LOADERS:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for name in [*OURS, *rivals_of(data)]:
+            paths = [record_path(folder, data, seed, name) for seed in seeds]
+            found[name] = [json.loads(path.read_text()) for path in paths if path.exists()]
+        rows += [
+            row(data, name, runs, found["LightGBM, tuned"]) for name, runs in found.items() if runs
+        ]
+    return rows
 
 
 def main() -> None:
@@ -168,35 +226,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=FRESH_SEED)
     parser.add_argument("--data", nargs="*", default=list(LOADERS))
+    parser.add_argument("--models", nargs="*", help="names of rows; all if not given")
     parser.add_argument("--records", type=Path, help="folder of runs done, to go on from")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
-    rows = []
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    for data in arguments.data:
-        if data in IN_FILES and not DATA.is_dir():
-            print(f"{data} left out: no folder {DATA}")
-            continue
-        rival_names = ["LightGBM, tuned", "LightGBM on masked copies", "random forest"]
-        rival_names += ["logistic regression"] if data in SMALL else []
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in [*OURS, *rival_names]}
-        for seed in seeds:
-            run: Run | None = None
-            for name, answers in found.items():
-                path = record_path(arguments.records, data, seed, name)
-                if path is not None and path.exists():
-                    answers.append(json.loads(path.read_text()))
-                    continue
-                run = run or Run(LOADERS[data](seed), seed)
-                answers.append(run.ours(name) if name in OURS else run.rival(name))
-                if path is not None:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(json.dumps(answers[-1], default=np.ndarray.tolist))
-        best = found["LightGBM, tuned"]
-        for name, answers in found.items():
-            rows.append(row(data, name, answers, best))
-            print(rows[-1], flush=True)
-        written(rows, arguments)
+    with tempfile.TemporaryDirectory() as fresh:
+        folder = arguments.records or Path(fresh)
+        for data in arguments.data:
+            if data in IN_FILES and not DATA.is_dir():
+                print(f"{data} left out: no folder {DATA}")
+                continue
+            names = [*OURS, *rivals_of(data)]
+            models = [n for n in names if arguments.models is None or n in arguments.models]
+            measure(data, seeds, models, folder)
+            written(recorded(seeds, folder), arguments)
 
 
 def written(rows: list[list[Any]], arguments: argparse.Namespace) -> None:
@@ -208,11 +252,13 @@ def written(rows: list[list[Any]], arguments: argparse.Namespace) -> None:
         ["data", "model", *COLUMNS],
         rows,
         f"python benchmarks/learners.py --seeds {seeds} --first-seed {arguments.first_seed} "
-        f"--data {' '.join(arguments.data)}",
+        "--records FOLDER",
         [
-            f"Mean ± standard deviation (n - 1) over {seeds} seeds (of the split where it is "
+            "Mean ± standard deviation (n - 1) over the seeds (of the split where it is "
             "random, of the learner everywhere); differences to tuned LightGBM ± standard error, "
             "paired by seed. Adult: UCI split.",
+            "Measured: date of the run, and for our models the commit of the code (+: with changes "
+            "not committed yet). Times were taken on a machine with other work on it.",
             f"LightGBM, tuned: {rivals.N_SETTINGS} random settings (leaves 7-127, rate .02-.2, "
             "least leaf 5-100, row and column share .5-1, L2 0-10, early stop), chosen by "
             f"{rivals.N_FOLDS}-fold cross-validation on the training rows.",

@@ -16,16 +16,16 @@ from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
 from fedcircuits.learners.hclt.head.number_trees import NumberTrees
-from fedcircuits.learners.hclt.head.pool import Pool, fit_pool
+from fedcircuits.learners.hclt.head.pool import Pool, by_class, fit_pool, log_softmax
 from fedcircuits.learners.hclt.sample import Sample
 
 # A head stays if it takes this many paired standard errors, and this share, off the log-loss.
 LEAST_ERRORS, LEAST_SHARE = 2.0, 0.01
 # More rows carry more steps.
 MORE_STEPS = 1.1
-# From how many classes on each has smaller and faster trees.
+# From how many classes on each has faster trees.
 MANY_CLASSES = 4
-# Below this many rows trees are smaller.
+# Below this many rows trees are smaller, and the first fold chooses between two sizes.
 FEW_ROWS = 5_000
 
 
@@ -43,14 +43,23 @@ class HeadOptions:
     forced: bool = False
     min_rows: int | None = None
 
-    def sizes(self, n_rows: int, n_classes: int) -> BoostOptions:
-        """Sizes of a booster for so many rows and classes."""
-        min_rows = self.min_rows or int(np.clip(n_rows // 50, 3, 20))
-        if n_classes > MANY_CLASSES:
-            return BoostOptions(100, 0.1, 8, min_rows, ridge=1.0, column_share=0.3)
-        if n_rows < FEW_ROWS:
-            return BoostOptions(300, 0.07, 31, min_rows, ridge=1.0, column_share=0.5)
-        return BoostOptions(400, 0.05, 63, min_rows, ridge=10.0, column_share=0.5)
+    def sizes(self, n_rows: int, n_classes: int) -> tuple[BoostOptions, ...]:
+        """Sizes of a booster for so many rows and classes; two to try where rows are few."""
+        rows = self.leaf_rows(n_rows)
+        many_classes = n_classes > MANY_CLASSES
+        if n_rows >= FEW_ROWS:
+            if many_classes:
+                return (BoostOptions(300, 0.1, 31, rows, ridge=1.0, column_share=0.3),)
+            return (BoostOptions(400, 0.05, 63, rows, ridge=10.0, column_share=0.5),)
+        if many_classes:
+            found = ((200, 0.1, 8), (200, 0.15, 15))
+            return tuple(BoostOptions(*at, rows, ridge=1.0, column_share=0.3) for at in found)
+        found = ((400, 0.07, 8), (300, 0.07, 31))
+        return tuple(BoostOptions(*at, rows, ridge=1.0, column_share=0.5) for at in found)
+
+    def leaf_rows(self, n_rows: int) -> int:
+        """Least rows behind a leaf."""
+        return self.min_rows or int(np.clip(n_rows // 50, 3, 20))
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class HeadTrial:
 
     Attributes:
         pool: how trees and circuit are pooled.
-        n_steps: of boosting, before held-out rows stopped gaining.
+        sizes: of the boosters, with as many steps as held-out rows gained from.
         kept: whether the head stays.
         log_loss: of the circuit alone on these rows, nats a row.
         gain: what the head takes off it.
@@ -76,7 +85,7 @@ class HeadTrial:
     """
 
     pool: Pool
-    n_steps: int
+    sizes: BoostOptions
     kept: bool
     log_loss: float
     gain: float
@@ -85,7 +94,7 @@ class HeadTrial:
 
 
 def judged(
-    n_steps: int,
+    sizes: BoostOptions,
     outputs: FloatArray,
     log_tilt: FloatArray,
     labels: IntegerArray,
@@ -95,7 +104,7 @@ def judged(
     """Pool trees with the circuit on rows neither has seen, and weigh what that gains.
 
     Args:
-        n_steps: of boosting.
+        sizes: of the boosters.
         outputs: (n, K) of the trees, out of fold.
         log_tilt: (n, P) log t(y | x), out of fold.
         labels: (n,) classes.
@@ -115,7 +124,7 @@ def judged(
     error = float(np.sqrt(np.square(share * (gains - gain)).sum()))
     pool = fit_pool(log_tilt, outputs, labels, weights)
     kept = forced or (gain > max(LEAST_ERRORS * error, LEAST_SHARE * loss) and pool.trees > 0)
-    return HeadTrial(pool, n_steps, kept, loss, gain, error, n)
+    return HeadTrial(pool, sizes, kept, loss, gain, error, n)
 
 
 def try_on_held_out(
@@ -131,22 +140,19 @@ def try_on_held_out(
         seed: of the boosting.
     """
     values, labels = _labelled(held)
-    trees = boost(
-        *_labelled(train),
-        train.weights,
-        options.n_codes,
-        options.sizes(len(train.codes), log_tilt.shape[1]),
-        seed,
-        (values, labels, held.weights),
+    sizes, trees = _best_sizes(
+        train, held, options.sizes(len(train.codes), log_tilt.shape[1]), options, seed
     )
     outputs = trees.outputs(values)
-    return judged(n_steps_of(trees), outputs, log_tilt, labels, held.weights, options.forced)
+    return judged(sizes, outputs, log_tilt, labels, held.weights, options.forced)
 
 
 def try_out_of_fold(
     rows: Sample, fold_of: IntArray, log_tilt: FloatArray, options: HeadOptions, seed: int
 ) -> HeadTrial:
     """One booster a fold, each ended by its own fold, and a pool for all of them.
+
+    The first fold chooses between small and large trees.
 
     Args:
         rows: all rows.
@@ -158,29 +164,55 @@ def try_out_of_fold(
     values, labels = _labelled(rows)
     n_classes = log_tilt.shape[1]
     steps, outputs = [], np.empty((len(labels), 1 if n_classes == 2 else n_classes))
-    for fold in range(int(fold_of.max()) + 1):
-        inside, out = fold_of != fold, fold_of == fold
-        trees = boost(
-            values[inside],
-            labels[inside],
-            rows.weights[inside],
-            options.n_codes,
-            options.sizes(int(inside.sum()), n_classes),
-            seed + fold,
-            (values[out], labels[out], rows.weights[out]),
-        )
+    n_folds = int(fold_of.max()) + 1
+    # A booster of many classes is dear: two folds are enough to judge it.
+    n_folds = min(n_folds, 2) if n_classes > MANY_CLASSES else n_folds
+    asked = options.sizes(int((fold_of != 0).sum()), n_classes)
+    for fold in range(n_folds):
+        inside, out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        sizes, trees = _best_sizes(rows.take(inside), rows.take(out), asked, options, seed + fold)
+        asked = tuple(at for at in asked if at.n_leaves == sizes.n_leaves)
         outputs[out] = trees.outputs(values[out])
-        steps.append(n_steps_of(trees))
-    n_steps = round(float(np.mean(steps)))
-    return judged(n_steps, outputs, log_tilt, labels, rows.weights, options.forced)
+        steps.append(sizes.n_steps)
+    sizes = replace(sizes, n_steps=round(float(np.mean(steps))))
+    seen = np.flatnonzero(fold_of < n_folds)
+    return judged(
+        sizes, outputs[seen], log_tilt[seen], labels[seen], rows.weights[seen], options.forced
+    )
+
+
+def _best_sizes(
+    train: Sample,
+    held: Sample,
+    asked: tuple[BoostOptions, ...],
+    options: HeadOptions,
+    seed: int,
+) -> tuple[BoostOptions, BoostedTrees]:
+    """The sizes that are best on held-out rows, with the steps they gained from, and the trees."""
+    values, labels = _labelled(held)
+    every, best = np.arange(len(labels)), None
+    for sizes in asked:
+        trees = boost(
+            *_labelled(train),
+            train.weights,
+            options.n_codes,
+            sizes,
+            seed,
+            (values, labels, held.weights),
+        )
+        fit = log_softmax(by_class(trees.outputs(values)))[every, labels]
+        found = float(held.weights @ fit)
+        if best is None or found > best[0]:
+            best = found, replace(sizes, n_steps=n_steps_of(trees)), trees
+    assert best is not None
+    return best[1:]
 
 
 def final_head(trial: HeadTrial, rows: Sample, options: HeadOptions, seed: int) -> Head:
     """The head that was tried with trees boosted on all rows."""
     values, labels = _labelled(rows)
-    sizes = options.sizes(len(labels), trial.pool.shift.size)
-    n_steps = max(round(MORE_STEPS * trial.n_steps), 1)
-    sizes = replace(sizes, n_steps=n_steps)
+    n_steps = max(round(MORE_STEPS * trial.sizes.n_steps), 1)
+    sizes = replace(trial.sizes, n_steps=n_steps, min_rows=options.leaf_rows(len(labels)))
     return Head(boost(values, labels, rows.weights, options.n_codes, sizes, seed), trial.pool)
 
 

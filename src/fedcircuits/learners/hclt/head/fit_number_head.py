@@ -103,7 +103,7 @@ def try_number_head(
         if held is not None:
             steps.append(n_steps_of(trees))
         location[out] = y[out] - residuals(line, x[out], y[out]) + trees.outputs(x[out])[:, 0]
-    n_steps = round(float(np.mean(steps)))
+    location_size = replace(sizes, n_steps=round(float(np.mean(steps))))
 
     size = np.abs(y - location)
     size = np.maximum(size, _LEAST_RESIDUAL * float(np.average(size, weights=w)) + 1e-12)
@@ -134,7 +134,7 @@ def try_number_head(
     # The last trees see all rows, these saw a share of them: their residuals are a little larger.
     share = float(np.mean([(fold_of != fold).mean() for fold in judging]))
     quantiles = quantiles * share**_LEARNING_RATE
-    found = judged(n_steps, outputs, log_tilt, rows.labels[asked], w[asked], options.forced)
+    found = judged(location_size, outputs, log_tilt, rows.labels[asked], w[asked], options.forced)
     return NumberTrial(**vars(found), scale=scale, quantiles=quantiles, cells=cells)
 
 
@@ -143,7 +143,7 @@ def final_number_head(trial: NumberTrial, rows: Sample, options: HeadOptions, se
     assert rows.values is not None
     assert rows.targets is not None
     sizes = location_sizes(options, len(rows.targets))
-    sizes = replace(sizes, n_steps=max(round(MORE_STEPS * trial.n_steps), 1))
+    sizes = replace(sizes, n_steps=max(round(MORE_STEPS * trial.sizes.n_steps), 1))
     y = trial.cells.scaled(rows.targets)
     line = line_of(rows.values, y, rows.weights, options)
     left = residuals(line, rows.values, y)
