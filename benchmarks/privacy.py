@@ -95,9 +95,7 @@ def own_columns(rows: pd.DataFrame, truth: Any) -> float:
 
 def page(lines: list[str], majority: float, own: float) -> str:
     """The whole page."""
-    leaves = [
-        f"| `{name}` | {'; '.join(kind().leaves_client)} |" for name, kind in sorted(RULES.items())
-    ]
+    leaves = [f"| `{name}` | {'; '.join(kind().reveals)} |" for name, kind in sorted(RULES.items())]
     date = datetime.date.today().isoformat()
     return "\n".join(
         [

@@ -32,7 +32,7 @@ def main() -> None:
     print(fed.expectation("color_intensity", lab.drop(columns=["bottle", "target"]).head(3)))
 
     print("what left a client besides schema, row counts and models:")
-    for line in fed.rule.leaves_client:
+    for line in fed.rule.reveals:
         print(" -", line)
 
 

@@ -24,7 +24,7 @@ def main() -> None:
     print(f"AUC of one hospital:   {roc_auc_score(test['target'], single):.3f}")
 
     print("what left a client besides schema, row counts and models:")
-    for line in fed.rule.leaves_client:
+    for line in fed.rule.reveals:
         print(" -", line)
     print(fed.ledger.table())
 

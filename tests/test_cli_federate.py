@@ -62,7 +62,7 @@ def test_federate_writes_a_model_that_answers(folder: Path) -> None:
     assert told["rule"] == "latent"
     assert told["clients"] == {"a": 120, "b": 120, "c": 115}
     assert told["bytes"] == sum(row["bytes"] for row in told["ledger"])
-    assert told["leaves_client"]
+    assert told["reveals"]
     fed: Any = fc.load(folder / "model.fc")
     assert fed.clients == ("a", "b", "c")
     assert fed.ledger.n_bytes == told["bytes"]
@@ -78,7 +78,7 @@ def test_federate_for_people_shows_bytes_and_what_leaves(folder: Path) -> None:
     assert answer.returncode == 0, answer.stderr
     for words in (
         "setting: vertical",
-        "cluster index",
+        "bounded codes",
         "bytes that crossed",
         "SplitNN",
         "saved to",
@@ -87,7 +87,7 @@ def test_federate_for_people_shows_bytes_and_what_leaves(folder: Path) -> None:
     assert (folder / "x.fc").is_file()
     inspected = json.loads(run("inspect", folder / "x.fc", "--json").stdout)
     assert inspected["clients"] == ["a", "b", "c"]
-    assert inspected["leaves_client"]
+    assert inspected["reveals"]
     shown = run("query", folder / "x.fc", "--predict", LABEL, "--given", "visits=5", "--json")
     assert json.loads(shown.stdout)["rows"][0]["yes"] > 0.5
 

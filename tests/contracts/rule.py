@@ -24,8 +24,11 @@ import pytest
 import fedcircuits as fc
 from contracts.events import check_events
 from fedcircuits.circuits import Circuit, Composite, build
-from fedcircuits.federation.agreement import Rule
+from fedcircuits.federation.agreement import Latent, Rule
+from fedcircuits.federation.agreement.auto import TRIAL
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
+from fedcircuits.federation.wire.steps import EVERY_CASE, Facts, level_of
+from fedcircuits.federation.wire.verbs import Level
 from fedcircuits.schema import Table
 from tolerances import MASS
 
@@ -187,6 +190,20 @@ class RuleContract:
     def test_it_says_what_leaves_a_client(self, fed: FederatedCircuit) -> None:
         rule: Rule | None = fed.rule
         assert rule is not None
-        assert rule.leaves_client
-        assert all(isinstance(words, str) and words for words in rule.leaves_client)
+        assert rule.reveals
+        assert all(isinstance(words, str) and words for words in rule.reveals)
         assert rule.name
+
+    def test_it_sends_what_it_declares(self, fed: FederatedCircuit) -> None:
+        """Verbs of its steps and of the handshake, and the levels that these have."""
+        assert fed.rule is not None
+        steps = [s for facts in EVERY_CASE if facts.setting == fed.setting
+                 for s in fed.rule.steps(facts)]  # fmt: skip
+        if isinstance(self.rule, str):  # "auto": its candidates and their trial
+            steps += [*TRIAL, *Latent().steps(Facts(fed.setting, "some"))]
+        declared = {s.verb for s in steps}
+        asked = fed.ledger.table(["verb", "phase", "direction"])
+        later = asked[~asked["phase"].isin(["schema", "alignment"])]
+        assert set(later["verb"]) <= declared
+        told = [Level(level) for level in later["level"]]
+        assert max(level.rank for level in told) <= level_of(steps, "server").rank

@@ -27,7 +27,15 @@ def test_ledger_equals_what_travelled(setting: str) -> None:
     assert fed.ledger.n_bytes == sum(len(x.data) for x in engine.messages)
     assert fed.ledger.n_messages == len(engine.messages)
     table = fed.ledger.table()
-    assert list(table.columns) == ["client", "phase", "direction", "messages", "bytes"]
+    assert list(table.columns) == [
+        "client",
+        "phase",
+        "direction",
+        "messages",
+        "bytes",
+        "level",
+        "bits a row",
+    ]
     assert table["bytes"].sum() == fed.ledger.n_bytes
     for client in fed.clients:
         mine = [x for x in engine.messages if x.client == client]

@@ -222,5 +222,5 @@ def test_every_rule_says_what_leaves_a_client() -> None:
     from fedcircuits.federation.agreement import RULES as KNOWN
 
     for kind in KNOWN.values():
-        assert kind().leaves_client
-        assert all(isinstance(line, str) for line in kind().leaves_client)
+        assert kind().reveals
+        assert all(isinstance(line, str) for line in kind().reveals)

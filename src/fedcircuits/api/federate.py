@@ -208,7 +208,7 @@ class FederationRun:
         take, agreement = self._take(server), self.settings.agreement
         if not isinstance(agreement, str):
             reason = "given by the caller"
-            why = Why.asked_for(agreement.name, agreement.leaves_client, reason)
+            why = Why.asked_for(agreement.name, agreement.reveals, reason)
             return agreement, agreement.train(server, take), why
         refused: dict[Rule, str] = {}
         while True:

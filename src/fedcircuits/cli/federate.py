@@ -47,7 +47,7 @@ def run(
             "rule": fed.rule.name,
             "ledger": fed.ledger.table().to_dict("records"),
             "communication": fed.communication().to_dict("records"),
-            "leaves_client": list(fed.rule.leaves_client),
+            "reveals": list(fed.rule.reveals),
         }
     )
 
@@ -95,8 +95,8 @@ def show(out: Output, fed: FederatedCircuit) -> None:
             ["rule", "log-loss", "log p(x, y)", "outcome"],
             [[c.rule, c.log_loss, c.nats, c.outcome] for c in fed.why.candidates],
         )
-    out.say("what leaves a client besides schema, sketches and models:")
-    for line in fed.rule.leaves_client:
+    out.say("who learns what under this rule (levels: docs/policy.md):")
+    for line in fed.rule.reveals:
         out.say(f"  - {line}")
     for client, why in fed.dropped.items():
         out.say(f"left out: {client}: {why}")
@@ -104,6 +104,12 @@ def show(out: Output, fed: FederatedCircuit) -> None:
     wide = ledger.pivot(index="client", columns="phase", values="bytes").fillna(0).astype(int)
     rows = [[c, fed.n_rows.get(c), *values, sum(values)] for c, values in _rows(wide)]
     out.table("bytes that crossed the network", ["client", "rows", *wide.columns, "all"], rows)
+    told = fed.ledger.table(["client"])
+    out.table(
+        "what the server learned about single rows, at most",
+        ["client", "level", "bits a row"],
+        told[["client", "level", "bits a row"]].to_numpy().tolist(),
+    )
     formulas = fed.communication()
     out.table(
         "beside the paper's formulas",

@@ -114,7 +114,7 @@ def _federation(out: Output, model: object) -> dict[str, Any]:
         "rule": model.rule.name,
         "clients": list(model.clients),
         "parts": {client: model.owners.count(client) for client in model.clients},
-        "leaves_client": list(model.rule.leaves_client),
+        "reveals": list(model.rule.reveals),
         "federation_bytes": model.ledger.n_bytes,
     }
 

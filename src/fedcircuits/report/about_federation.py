@@ -70,7 +70,7 @@ _SETTINGS = {
 
 def reveals(fed: Federation) -> Sequence[str]:
     """What leaves a client under the rule, a line each."""
-    return [str(line) for line in getattr(fed.rule, "reveals", None) or fed.rule.leaves_client]
+    return [str(line) for line in fed.rule.reveals]
 
 
 def sent(fed: Federation) -> pd.DataFrame:

@@ -28,6 +28,7 @@ from fedcircuits.federation.agreement._shared.anchor_tree import (
     conditional,
     table_information,
 )
+from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.client.clustering import clusters_per_stratum
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import (
@@ -48,6 +49,7 @@ from fedcircuits.federation.wire.names import (
 )
 from fedcircuits.federation.wire.packing import pack_choice
 from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.federation.wire.steps import Facts, Step, step
 
 MIN_ROWS = 5
 
@@ -68,7 +70,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Anchors:
+class Anchors(Declared):
     """Anchor clusters of the shared columns.
 
     Attributes:
@@ -86,12 +88,17 @@ class Anchors:
         """As the user writes it."""
         return "anchors"
 
-    @property
-    def leaves_client(self) -> tuple[str, ...]:
-        """What leaves a client."""
+    def steps(self, facts: Facts) -> tuple[Step, ...]:
+        """Rounds of k-means, tables of counts, and fits."""
+        if facts.setting != "hybrid":
+            return ()
+        n = facts.n_spaces
         return (
-            "sums of the shared columns around anchors, each over five rows or more",
-            "how often private clusters meet anchors, and anchors of different columns each other",
+            step(m.START, n, n_clusters=self.n_anchors),
+            step(m.CENTRES, n * (self.n_rounds + 1)),
+            step(m.CLUSTER, n_clusters=self.n_clusters, send_rows=False),
+            step(m.TABLE_OF, n * n),
+            step(m.FIT),
         )
 
     @staticmethod

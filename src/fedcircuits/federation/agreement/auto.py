@@ -19,6 +19,8 @@ import numpy as np
 from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement._shared.aligned import aligned_share, common_rows
 from fedcircuits.federation.agreement._shared.validation import (
+    EVIDENCE,
+    TRIES,
     judge,
     only_rows,
 )
@@ -32,6 +34,7 @@ from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.why import TAKEN, Candidate, Why
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.federation.wire.steps import step
 from fedcircuits.federation.wire.transport import RefusedError
 
 # Below this share of aligned rows latent classes say nothing.
@@ -39,6 +42,8 @@ LEAST_ALIGNED = 0.03
 TRIAL_ROWS, VALIDATION_ROWS, LEAST_VALIDATION_ROWS = 4000, 1500, 60
 # The first candidate stays unless another is better by this much, in nats per row.
 MARGIN = 0.005
+# What a trial takes besides the steps of its candidates.
+TRIAL = (step(m.USE_ROWS, 2), *EVIDENCE, step(m.CALIBRATE, TRIES), step(m.JUDGE, 4 * TRIES))
 
 
 def choose(
@@ -112,7 +117,7 @@ def _why(
         outcome = TAKEN if rule is taken else "not compared" if found is None else "not taken"
         log_loss = None if found is None or not server.label_holders else found.log_loss
         nats = None if found is None else found.log_prob
-        return Candidate(rule.name, rule.leaves_client, outcome, log_loss, nats)
+        return Candidate(rule.name, rule.reveals, outcome, log_loss, nats)
 
     n_rows = 0 if scores is None else scores[taken.name].n_rows
     return Why(taken.name, reason, tuple(map(of, rules)), n_rows).with_refused(
@@ -122,9 +127,7 @@ def _why(
 
 def refused_ones(refused: Mapping[Rule, str]) -> list[Candidate]:
     """Rules that clients' policies do not allow, as candidates that were left out."""
-    return [
-        Candidate(rule.name, rule.leaves_client, f"refused: {why}") for rule, why in refused.items()
-    ]
+    return [Candidate(rule.name, rule.reveals, f"refused: {why}") for rule, why in refused.items()]
 
 
 def candidates(server: Server, options: Mapping[str, Any]) -> list[Rule]:

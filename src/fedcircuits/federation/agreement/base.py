@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire.steps import EVERY_CASE, Facts, Step, in_words, words_of
 
 
 class Rule(Protocol):
@@ -18,8 +19,15 @@ class Rule(Protocol):
         ...
 
     @property
-    def leaves_client(self) -> tuple[str, ...]:
-        """What leaves a client under this rule, in words; schema and models apart."""
+    def reveals(self) -> tuple[str, ...]:
+        """Who learns what under this rule and at which level, besides the handshake, in words."""
+        ...
+
+    def steps(self, facts: Facts) -> tuple[Step, ...]:
+        """Return the messages that `train` sends to a client, none where the rule does not apply.
+
+        A plan lists them; a silo's policy guard admits no others.
+        """
         ...
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
@@ -29,6 +37,27 @@ class Rule(Protocol):
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """Return the circuit of the fitted parts as builder and root; a pure function of them."""
         ...
+
+
+class Declared:
+    """A rule whose words about what it reveals follow from its steps."""
+
+    def steps(self, facts: Facts) -> tuple[Step, ...]:
+        """Return the messages of this rule; every rule has its own."""
+        raise NotImplementedError
+
+    @property
+    def reveals(self) -> tuple[str, ...]:
+        """Who learns what at which level; where not in every case that applies, in which."""
+        cases: dict[str, list[Facts]] = {}
+        applies = [facts for facts in EVERY_CASE if self.steps(facts)]
+        for facts in applies:
+            for line in words_of(self.steps(facts)):
+                cases.setdefault(line, []).append(facts)
+        return tuple(
+            f"{where}: {line}" if (where := in_words(found, applies)) else line
+            for line, found in cases.items()
+        )
 
 
 @runtime_checkable

@@ -71,4 +71,4 @@ def make_rule(
         raise FederationError(
             unknown_name("option", unknown, known, f"the rule {name!r}")
         ) from None
-    return made, Why.asked_for(made.name, made.leaves_client, reason)
+    return made, Why.asked_for(made.name, made.reveals, reason)

@@ -23,17 +23,20 @@ from fedcircuits.federation.agreement._shared.aligned import (
 )
 from fedcircuits.federation.agreement._shared.class_models import cell_of, fit_clusters
 from fedcircuits.federation.agreement._shared.validation import ask_by_number
+from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import ModelKey
+from fedcircuits.federation.wire.steps import MANY, Facts, Step, step
 
 MOST_COMBINATIONS = 1024
 ROWS_PER_STEP = 4096
 
 
 @dataclass(frozen=True)
-class Em:
+class Em(Declared):
     """Joint weights of the clients' clusters by EM.
 
     Attributes:
@@ -51,10 +54,13 @@ class Em:
         """As the user writes it."""
         return "em"
 
-    @property
-    def leaves_client(self) -> tuple[str, ...]:
-        """What leaves a client."""
-        return ("log-likelihood of each aligned row under each cluster model", "rows per cluster")
+    def steps(self, facts: Facts) -> tuple[Step, ...]:
+        """Fits of clusters, and the likelihood of rows under each."""
+        if facts.setting != "vertical":
+            return ()
+        within = facts.label != "nobody" and not self.label_private
+        cluster = step(m.CLUSTER, n_clusters=self.n_clusters, within_label=within, send_rows=False)
+        return (cluster, step(m.FIT), step(m.NAME_ROWS), step(m.ASK, MANY))
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Cluster, fit, gather log-likelihoods, EM on q."""

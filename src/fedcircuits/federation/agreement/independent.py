@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.plan.indicator import feature_indicator
 from fedcircuits.federation.plan.plan import Glueing, plan
 from fedcircuits.federation.plan.subspaces import Subspace
@@ -22,12 +23,13 @@ from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, 
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CLUSTERS, Job, JobId, JobKind
+from fedcircuits.federation.wire.steps import Facts, Step, step
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Independent:
+class Independent(Declared):
     """Algorithm 1 of the paper: one pass, clients independent of each other.
 
     Attributes:
@@ -47,10 +49,11 @@ class Independent:
         """As the user writes it."""
         return "independent"
 
-    @property
-    def leaves_client(self) -> tuple[str, ...]:
-        """What leaves a client."""
-        return ("rows per cluster",)
+    def steps(self, facts: Facts) -> tuple[Step, ...]:
+        """Clusters of private columns, and fits."""
+        del facts
+        cluster = step(m.CLUSTER, n_clusters=self.n_clusters, within_label=False, send_rows=False)
+        return (cluster, step(m.FIT))
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Cluster private subspaces, then fit everything in one message.

@@ -9,17 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement.joint_columns import CLASSES, glue_branches, train_branches
+from fedcircuits.federation.agreement.base import Declared
+from fedcircuits.federation.agreement.joint_columns import (
+    CLASSES,
+    MOST_CLASSES,
+    glue_branches,
+    train_branches,
+)
 from fedcircuits.federation.agreement.joint_rows import SHARED, glue_shared, train_in_rounds
-from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, fit
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import Job
+from fedcircuits.federation.wire.steps import MANY, SET, Facts, Step, step
 
 
 @dataclass(frozen=True)
-class Joint:
+class Joint(Declared):
     """Rounds of federated training: of sums where rows are split, of EM where columns are.
 
     Attributes:
@@ -47,17 +54,16 @@ class Joint:
         """Where columns are split the branches of all clients are in one circuit."""
         return True
 
-    @property
-    def leaves_client(self) -> tuple[str, ...]:
-        """What leaves a client."""
-        start = Latent(label_private=self.label_private).leaves_client
-        row = "aligned row (its label left out)" if self.label_private else "aligned row"
+    def steps(self, facts: Facts) -> tuple[Step, ...]:
+        """Rows split: rounds of sums; columns split: clusters, then rounds of evidence."""
+        if facts.setting == "horizontal":
+            return (step(m.ROUND, MANY, masked_with=SET if self.masked else None), step(m.FIT))
+        within = facts.label != "nobody" and not self.label_private
+        most = self.n_clusters or MOST_CLASSES
         return (
-            *(f"columns split: {words}" for words in start),
-            f"columns split, every round: log-likelihood of each {row} under each class",
-            "rows split: counts of pairs of states; every round: expected counts or gradients, "
-            "summed over the client's rows"
-            + (", masked: the server learns the sums over all clients alone" * self.masked),
+            step(m.CLUSTER, n_clusters=most, within_label=within),
+            step(m.ASSIGN),
+            step(m.BRANCH, self.n_rounds + 2, label_in_evidence=within),
         )
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:

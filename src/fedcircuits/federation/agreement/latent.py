@@ -30,19 +30,22 @@ from fedcircuits.federation.agreement._shared.aligned import (
 )
 from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs
 from fedcircuits.federation.agreement._shared.latent_classes import LatentClasses, fit_tuples
+from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.agreement.latent_table import (
     N_CLASSES,
     N_CLUSTERS,
+    RANDOMISED,
     TRUSTED,
     glue_table,
-    leaves_client,
     train_on_table,
 )
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, fit
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import LATENT_CLASSES
 from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.federation.wire.steps import Facts, Step, step
 
 CLASSES = 16
 # The most are as many as go nine into a word of 64 bits: a row of two clients then takes 2.8 bytes.
@@ -55,7 +58,7 @@ def automatic_clusters(n_rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class Latent:
+class Latent(Declared):
     """Latent classes agreed over cluster indices.
 
     Attributes:
@@ -82,19 +85,15 @@ class Latent:
         """As the user writes it."""
         return "latent"
 
-    @property
-    def leaves_client(self) -> tuple[str, ...]:
-        """What leaves a client."""
-        if self.table:
-            return leaves_client(self.mechanism, self.epsilon)
-        every = ("cluster index of each aligned row", "rows per cluster and per latent class")
-        if self.label_private:
-            return every
-        return (
-            *every,
-            "which clusters of the label's owner form a stratum: the label of aligned rows can be "
-            "read from the indices and from the latent classes the others receive, up to its names",
-        )
+    def steps(self, facts: Facts) -> tuple[Step, ...]:
+        """The cluster of aligned rows, their classes back, and fits."""
+        if facts.setting == "horizontal":
+            return ()
+        most = self.n_clusters or (N_CLUSTERS if self.table else MOST_CLUSTERS)
+        within = facts.label != "nobody" and not self.label_private
+        epsilon = self.epsilon if self.mechanism == RANDOMISED else None
+        cluster = step(m.CLUSTER, n_clusters=most, within_label=within, epsilon=epsilon)
+        return (cluster, *(() if self.table else (step(m.ASSIGN),)), step(m.FIT))
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Cluster, fit latent classes within strata, assign, fit one model a class."""

@@ -52,22 +52,6 @@ def check_mechanism(mechanism: str, epsilon: float | None) -> None:
         )
 
 
-def leaves_client(mechanism: str, epsilon: float | None) -> tuple[str, ...]:
-    """Returns what leaves a client, in words."""
-    if mechanism == RANDOMISED:
-        return (
-            "cluster index of each aligned row by randomised response, epsilon "
-            f"{epsilon or 0.0:g} an index",
-            "rows per cluster",
-        )
-    noise = "" if epsilon is None else f", with Laplace noise of scale 2/{epsilon:g}"
-    return (
-        "to the trusted aggregator (the server of this run): cluster index of each aligned row",
-        f"beyond it: the table of counts of index combinations{noise}",
-        "rows per cluster",
-    )
-
-
 def train_on_table(
     server: Server,
     take: TakeModels,

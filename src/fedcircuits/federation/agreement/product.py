@@ -20,7 +20,14 @@ from fedcircuits.federation.agreement._shared.aligned import (
     common_rows,
     name_rows,
 )
-from fedcircuits.federation.agreement._shared.validation import only_rows, scored, sealed_by_number
+from fedcircuits.federation.agreement._shared.validation import (
+    EVIDENCE,
+    TRIES,
+    only_rows,
+    scored,
+    sealed_by_number,
+)
+from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.plan.weights import log_shares
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
@@ -36,12 +43,13 @@ from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import STRATA, Job, JobId, JobKind
 from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.federation.wire.steps import Facts, Step, step
 
 VALIDATION_SHARE, LEAST_ROWS = 0.1, 200
 
 
 @dataclass(frozen=True)
-class ProductOfClasses:
+class ProductOfClasses(Declared):
     """Per-class client models, multiplied over subspaces and mixed over holders.
 
     Where only some clients hold the label, its owner says which stratum each aligned row is in
@@ -62,16 +70,15 @@ class ProductOfClasses:
         """As the user writes it."""
         return "product"
 
-    @property
-    def leaves_client(self) -> tuple[str, ...]:
-        """What leaves a client."""
-        return (
-            "rows per label class",
-            "where the label is not shared: its code, without its name, of the aligned rows, from "
-            "the owner to the server and on to the others",
-            "for calibration: log-likelihoods of validation rows, sealed for the label's owner; "
-            "the server relays ciphertext",
-        )
+    def steps(self, facts: Facts) -> tuple[Step, ...]:
+        """Fits; columns split: strata from the label's owner, and evidence to weigh."""
+        if facts.label == "nobody":
+            return ()
+        if facts.setting == "horizontal":
+            return (step(m.FIT),)
+        strata = (step(m.SEND_LABEL), step(m.ASSIGN)) if facts.label == "some" else ()
+        calibration = (step(m.USE_ROWS, 2), *EVIDENCE, step(m.CALIBRATE, TRIES))
+        return (*strata, step(m.FIT), *(calibration if self.calibration_rows else ()))
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
         """One job for each subspace and holder."""

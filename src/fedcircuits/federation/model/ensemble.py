@@ -30,10 +30,11 @@ from fedcircuits.federation.server.remote import (
     asked_by_id,
     warn_of_away,
 )
-from fedcircuits.federation.server.server import Server, Setting
+from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import CLASSIFIER
+from fedcircuits.federation.wire.steps import Setting
 from fedcircuits.schema import Data, Schema, Table, Variable, images, read
 from fedcircuits.schema.table import Unknown
 

@@ -38,9 +38,9 @@ from fedcircuits.federation.model.definition4 import (
 from fedcircuits.federation.model.run import AnyLearner, HoldsClients, Run
 from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, Reports, class_log_probs
-from fedcircuits.federation.server.server import Setting
 from fedcircuits.federation.server.why import Why
 from fedcircuits.federation.wire.ledger import Ledger
+from fedcircuits.federation.wire.steps import Setting
 from fedcircuits.schema import Data, Schema, Table
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.table import Unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -26,12 +26,12 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_codes
 from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.federation.wire.steps import Facts, LabelAt, Setting
 from fedcircuits.federation.wire.transport import REFUSED, ClientAwayError, RefusedError, Transport
 from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema, Sketch
 from fedcircuits.schema.schema import variable_grid
 
-Setting = Literal["horizontal", "vertical", "hybrid"]
 Request = TypeVar("Request", bound=m.Message)
 Reply = TypeVar("Reply", bound=m.Message)
 # Missingness is worth a state from this share of the rows and this many of them.
@@ -79,6 +79,7 @@ class Server:
         self.aligned: dict[str, IntArray] = {}
         self.named_rows: set[tuple[str, str]] = set()
         self.salt = secrets.token_hex(16)
+        self._told: set[str] = set()  # replies whose bits are counted
 
     @classmethod
     def start(cls, transport: Transport, settings: ServerSettings | None = None) -> Self:
@@ -109,9 +110,10 @@ class Server:
             if isinstance(answer, Exception):
                 failures[client] = _away(client, answer)
                 continue
-            self.ledger.add(client, "to server", verb.phase, verb.name, answer)
+            shown: dict[str, Any] = {}
             try:
                 answers[client] = verb.reply.from_bytes(answer)
+                shown = self._shown(verb, client, requests[client], answers[client], answer)
                 fault = answers[client].fault(requests[client])
                 if answers_of(answer) != m.request_name(client, verb.name, payloads[client]):
                     fault = fault or "it answers another request, or is of another client"
@@ -120,7 +122,17 @@ class Server:
             except StorageError as error:
                 answers.pop(client, None)
                 failures[client] = _failure(client, answer, error)
+            self.ledger.add(client, "to server", verb.phase, verb.name, answer, **shown)
         return {c: answers[c] for c in sorted(answers)}, failures
+
+    def _shown(
+        self, verb: Verb[Any, Any], client: str, request: m.Message, reply: m.Message, data: bytes
+    ) -> dict[str, Any]:
+        """Level and clear bits a row of a reply; the same one once more tells nothing new."""
+        asked, name = vars(request), m.request_name(client, verb.name, data)
+        bits = 0.0 if name in self._told else verb.bits(asked, reply)
+        self._told.add(name)
+        return {"level": verb.level("server", asked), "bits": bits}
 
     # --- handshake --------------------------------------------------------------------------------
 
@@ -278,6 +290,13 @@ class Server:
     def label_is_shared(self) -> bool:
         """Whether every client holds the label."""
         return self.label is not None and len(self.label_holders) == len(self.clients)
+
+    @property
+    def facts(self) -> Facts:
+        """What a plan depends on."""
+        at_all: LabelAt = "everybody" if self.label_is_shared else "some"
+        shared = sum(space.is_shared for space in self.subspaces)
+        return Facts(self.setting, at_all if self.label_holders else "nobody", max(1, shared))
 
     # --- alignment --------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Counts the bytes of every message, as encoded, and the paper's formulas beside them."""
+"""Counts bytes and clear bits a row of every message, and the paper's formulas beside them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
+
+from fedcircuits.federation.wire.verbs import Level
 
 Direction = Literal["to client", "to server"]
 
@@ -22,6 +24,8 @@ class Entry:
         verb: the message.
         n_bytes: its length.
         messages: how many of this kind are counted here together.
+        level: what it reveals to the server about single rows (`wire/verbs.py`).
+        bits: clear bits a row that the server learns from it.
     """
 
     client: str
@@ -30,6 +34,8 @@ class Entry:
     verb: str
     n_bytes: int
     messages: int = 1
+    level: Level = Level.NOTHING
+    bits: float = 0.0
 
 
 @dataclass
@@ -38,9 +44,24 @@ class Ledger:
 
     entries: list[Entry] = field(default_factory=list)
 
-    def add(self, client: str, direction: Direction, phase: str, verb: str, data: bytes) -> None:
-        """Add a message."""
-        self.entries.append(Entry(client, direction, phase, verb, len(data)))
+    def add(
+        self,
+        client: str,
+        direction: Direction,
+        phase: str,
+        verb: str,
+        data: bytes,
+        *,
+        level: Level = Level.NOTHING,
+        bits: float = 0.0,
+    ) -> None:
+        """Add a message; `Entry` says what each part is."""
+        entry = Entry(client, direction, phase, verb, len(data), level=level, bits=bits)
+        self.entries.append(entry)
+
+    def bits(self, client: str) -> float:
+        """Return the clear bits a row that the server learned of a client's rows."""
+        return sum(entry.bits for entry in self.entries if entry.client == client)
 
     @property
     def n_bytes(self) -> int:
@@ -57,31 +78,46 @@ class Ledger:
         return sum(entry.messages for entry in self.entries)
 
     def table(self, by: Sequence[str] = ("client", "phase", "direction")) -> pd.DataFrame:
-        """Messages and bytes per client, phase and direction, or by other fields of an entry."""
-        keys = list(by)
+        """Messages, bytes, level and bits a row, by client, phase and direction or other fields.
+
+        The level is the most that one of the messages reveals to the server.
+        """
+        keys, counted = list(by), ["messages", "bytes", "level", "bits a row"]
         if not self.entries:
-            return pd.DataFrame(columns=[*keys, "messages", "bytes"])
-        frame = pd.DataFrame([vars(entry) for entry in self.entries])
+            return pd.DataFrame(columns=[*keys, *counted])
+        frame = pd.DataFrame([{**vars(entry), "rank": entry.level.rank} for entry in self.entries])
         grouped = frame.groupby(keys, sort=True)
-        counted = grouped.agg(messages=("messages", "sum"), bytes=("n_bytes", "sum"))
-        return counted.reset_index()
+        found = grouped.agg(
+            messages=("messages", "sum"), bytes=("n_bytes", "sum"), level=("rank", "max")
+        )
+        found["level"] = [list(Level)[rank].value for rank in found["level"]]
+        found["bits a row"] = grouped["bits"].sum()
+        return found.reset_index()
 
     def totals(self) -> list[list[Any]]:
         """Plain values for a file: entries of one kind added up."""
-        sums: dict[tuple[str, str, str, str], list[int]] = {}
+        sums: dict[tuple[str, str, str, str, str], tuple[int, int, float]] = {}
         for e in self.entries:
-            total = sums.setdefault((e.client, e.direction, e.phase, e.verb), [0, 0])
-            total[0] += e.n_bytes
-            total[1] += e.messages
-        return [[*key, *total] for key, total in sorted(sums.items())]
+            key = (e.client, e.direction, e.phase, e.verb, e.level.value)
+            n_bytes, messages, bits = sums.get(key, (0, 0, 0.0))
+            sums[key] = (n_bytes + e.n_bytes, messages + e.messages, bits + e.bits)
+        return [[*key[:4], *total[:2], key[4], total[2]] for key, total in sorted(sums.items())]
 
     @staticmethod
     def from_totals(rows: list[list[Any]]) -> Ledger:
-        """Inverse of `totals`."""
+        """Inverse of `totals`; files of earlier versions have no levels."""
         return Ledger(
             [
-                Entry(str(client), direction, str(phase), str(verb), int(n_bytes), int(messages))
-                for client, direction, phase, verb, n_bytes, messages in rows
+                Entry(
+                    str(client),
+                    direction,
+                    str(phase),
+                    str(verb),
+                    int(n_bytes),
+                    int(messages),
+                    *((Level(told[0]), float(told[1])) if told else ()),
+                )
+                for client, direction, phase, verb, n_bytes, messages, *told in rows
             ]
         )
 

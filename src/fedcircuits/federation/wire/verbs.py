@@ -1,8 +1,8 @@
 """One declaration a message: what it is called, what it does to a client, what it reveals.
 
 `VERBS` has them all, by name; each is declared beside its request and reply in `requests/`. Client
-dispatch, policy guard, phases of the ledger, replay after restarts and the table of messages in
-docs/policy.md follow from these declarations and from nothing else.
+dispatch, policy guard, plans (`steps.py`), levels and bits of the ledger, replay after restarts and
+the table of messages in docs/policy.md follow from these declarations and from nothing else.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ class Level(StrEnum):
     MASKED_SUMS = "masked sums"  # whose terms only their client knows
     BOUNDED_CODES = "bounded codes"  # at most some bits a row
     ROW_EVIDENCE = "row evidence"  # whoever holds the models can reconstruct rows
+
+    @property
+    def rank(self) -> int:
+        """Position in the order above: the higher, the more is revealed."""
+        return list(Level).index(self)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,15 @@ class Asked:
     fault: str | None = None
 
 
+Fields = Mapping[str, Any]  # of a request by name: what is asked, or the most that a plan allows
+
+
+def no_bits(asked: Fields, reply: Message | None) -> float:
+    """A reply without a code for single rows."""
+    del asked, reply
+    return 0.0
+
+
 def asks_nothing(request: Message, terms: Terms, label: str | None) -> Asked:
     """A request that names no column and that every policy allows."""
     del request, terms, label
@@ -98,6 +112,11 @@ class Verb(Generic[Q, R]):
         keeps_reply: whether a server that is started again may use the reply it has on disk.
         asks: request, policy and label (None where the client does not own it) to what is wanted.
         groups: row counts in the reply by what is counted; none may be below `min_rows`.
+        shows: what the server learns, where that depends on the request's fields; by default as
+            `reveals` says, which is the most.
+        bits: clear bits a row that the reply tells the server; without a reply the most that it
+            can be, where that follows from the request's fields.
+        epsilon: of differential privacy that the reply spends, from the request's fields.
     """
 
     name: str
@@ -112,6 +131,15 @@ class Verb(Generic[Q, R]):
     keeps_reply: bool = True
     asks: Callable[[Q, Terms, str | None], Asked] = asks_nothing
     groups: Mapping[str, Callable[[R], Iterable[float]]] = field(default_factory=dict)
+    shows: Callable[[Fields], Level] | None = None
+    bits: Callable[[Fields, R | None], float] = no_bits
+    epsilon: Callable[[Fields], float] = lambda _: 0.0
+
+    def level(self, to: Recipient, asked: Fields | None = None) -> Level:
+        """What a recipient learns about single rows; by the request's fields where it depends."""
+        if to == "server" and self.shows is not None and asked is not None:
+            return self.shows(asked)
+        return next((each.level for each in self.reveals if each.to == to), Level.NOTHING)
 
 
 VERBS: dict[str, Verb[Any, Any]] = {}

@@ -21,9 +21,12 @@ from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import ModelKey
+from fedcircuits.federation.wire.steps import MANY, step
 from fedcircuits.schema import Table
 
 TRIES = 3
+# What sealed evidence about named rows takes, before whoever holds the label is asked to use it.
+EVIDENCE = (step(m.NAME_ROWS), step(m.PUBLIC_KEY), step(m.ASK_SEALED, MANY))
 Reply = TypeVar("Reply", m.Judged, m.Calibrated)
 
 

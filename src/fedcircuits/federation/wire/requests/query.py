@@ -13,7 +13,15 @@ from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
-from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+from fedcircuits.federation.wire.verbs import (
+    Asked,
+    Fields,
+    Level,
+    Reveals,
+    Terms,
+    Verb,
+    declare,
+)
 
 # --- during training: aligned rows by name --------------------------------------------------------
 
@@ -132,6 +140,11 @@ def _query(request: Query, terms: Terms, label: str | None) -> Asked:
     return Asked(columns)
 
 
+def _shown(asked: Fields) -> Level:
+    """About rows looked up here by id: evidence of single rows of this client's table."""
+    return Level.ROW_EVIDENCE if len(asked.get("digests", ())) else Level.AGGREGATES
+
+
 ASK = declare(
     Verb(
         "ask",
@@ -166,5 +179,6 @@ QUERY = declare(
         reads_models=True,
         keeps_reply=False,
         asks=_query,
+        shows=_shown,
     )
 )

@@ -14,7 +14,15 @@ from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import JobId
 from fedcircuits.federation.wire.requests.fit import leaves
-from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+from fedcircuits.federation.wire.verbs import (
+    Asked,
+    Fields,
+    Level,
+    Reveals,
+    Terms,
+    Verb,
+    declare,
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,10 @@ def _round(request: Round, terms: Terms, _: str | None) -> Asked:
     return Asked(tuple(request.columns), fault)
 
 
+def _shown(asked: Fields) -> Level:
+    return Level.MASKED_SUMS if asked.get("masked_with") else Level.ROW_EVIDENCE
+
+
 ROUND = declare(
     Verb(
         "round",
@@ -101,6 +113,7 @@ ROUND = declare(
         makes_models=True,
         reads_models=True,
         asks=_round,
+        shows=_shown,
         groups={"rows behind a model": lambda reply: [reply.rows]},
     )
 )

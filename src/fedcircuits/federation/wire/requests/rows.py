@@ -16,7 +16,15 @@ from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import Grouping
 from fedcircuits.federation.wire.packing import unpack_codes
 from fedcircuits.federation.wire.requests.handshake import ROWS_AND_CLASSES, Ready
-from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+from fedcircuits.federation.wire.verbs import (
+    Asked,
+    Fields,
+    Level,
+    Reveals,
+    Terms,
+    Verb,
+    declare,
+)
 
 # How refusals name what a policy's `label` allows.
 LABEL_ALLOWED = {
@@ -241,6 +249,29 @@ def _cluster(request: Cluster, terms: Terms, label: str | None) -> Asked:
     return Asked(tuple(request.columns))
 
 
+def _cluster_level(asked: Fields) -> Level:
+    return Level.AGGREGATES if asked.get("send_rows") is False else Level.BOUNDED_CODES
+
+
+def _cluster_bits(asked: Fields, reply: Clustered | None) -> float:
+    """Of a cluster's index; randomised response with epsilon tells no more than epsilon nats."""
+    if _cluster_level(asked) is Level.AGGREGATES:
+        return 0.0
+    n_clusters = asked.get("n_clusters", 2**12) if reply is None else reply.rows.size
+    bits = float(np.log2(max(n_clusters, 1)))
+    epsilon = _index_epsilon(asked)
+    return min(bits, epsilon / float(np.log(2))) if epsilon > 0 else bits
+
+
+def _index_epsilon(asked: Fields) -> float:
+    return float(asked.get("epsilon", 0.0))
+
+
+def _label_bits(_: Fields, reply: Label | None) -> float:
+    """Of a class, or none known; without a reply those of two classes."""
+    return float(np.log2((2 if reply is None else len(reply.categories)) + 1))
+
+
 def _align(request: Align, terms: Terms, _: str | None) -> Asked:
     if 0 < request.rows.size < terms.min_rows:
         fault = f"{request.rows.size} aligned row(s); the smallest group is {terms.min_rows}"
@@ -274,6 +305,7 @@ DIGESTS = declare(
             ),
         ),
         keeps_reply=False,
+        bits=lambda _, __: 1.0,  # whether another client holds the row
     )
 )
 ALIGN = declare(
@@ -294,6 +326,7 @@ SEND_LABEL = declare(
         ),
         keeps_reply=False,
         asks=_label,
+        bits=_label_bits,
     )
 )
 TAKE_LABEL = declare(
@@ -325,6 +358,9 @@ CLUSTER = declare(
         changes_state=True,
         asks=_cluster,
         groups={"rows of a cluster": lambda reply: reply.rows},
+        shows=_cluster_level,
+        bits=_cluster_bits,
+        epsilon=_index_epsilon,
     )
 )
 ASSIGN = declare(
