@@ -343,9 +343,11 @@ def test_rows_must_be_a_table(model: fc.Circuit, tmp_path: Path) -> None:
         model.log_prob(tmp_path / "half.parquet")
 
 
-def test_a_mapping_of_single_values_is_told_how_to_be_a_table(model: fc.Circuit) -> None:
-    with pytest.raises(SchemaError, match="column"):
-        model.log_prob({"age": 40.0})
+def test_a_mapping_of_single_values_is_one_row(model: fc.Circuit) -> None:
+    found = model.log_prob({"age": 40.0})
+    assert found.tolist() == model.log_prob(pd.DataFrame({"age": [40.0]})).tolist()
+    with pytest.raises(SchemaError, match="all of one length"):
+        model.log_prob({"age": [40.0, 30.0], "job": ["clerk"]})
 
 
 # --- learning -------------------------------------------------------------------------------------
@@ -458,7 +460,9 @@ def test_whole_numbers_beyond_64_bits_are_numbers() -> None:
         fc.federate({"a": rows, "b": rows}, learner="factorised", engine="processes")
 
 
-def test_clients_are_a_mapping() -> None:
+def test_clients_are_a_mapping_or_a_list_of_tables() -> None:
     rows = pd.DataFrame({"x": [1.0, 2.0] * 5})
-    with pytest.raises(FederationError, match=r"clients is a mapping .*, found list"):
-        fc.federate([rows, rows])  # type: ignore[call-overload]
+    with pytest.raises(FederationError, match=r"clients is a mapping .*; found DataFrame"):
+        fc.federate(rows)  # type: ignore[call-overload]
+    with pytest.raises(FederationError, match=r"clients is a mapping .*; found rows"):
+        fc.federate([{"x": 1.0}, {"x": 2.0}])

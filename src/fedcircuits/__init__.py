@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedcircuits import engines, errors, learners
     from fedcircuits.api import datasets, partition
-    from fedcircuits.api.estimators import CircuitClassifier, CircuitDensity, CircuitRegressor
+    from fedcircuits.api.estimators import (
+        CircuitClassifier,
+        CircuitDensity,
+        CircuitRegressor,
+        FederatedClassifier,
+    )
     from fedcircuits.api.federate import federate
     from fedcircuits.api.learn import learn
     from fedcircuits.api.load import load
@@ -42,7 +47,9 @@ __version__ = "0.1.0"
 
 # What each module defines, and the modules that have a name of their own.
 _NAMES = {
-    "api.estimators": ("CircuitClassifier", "CircuitDensity", "CircuitRegressor"),
+    "api.estimators": (
+        "CircuitClassifier", "CircuitDensity", "CircuitRegressor", "FederatedClassifier",
+    ),
     "api.federate": ("federate",),
     "api.learn": ("learn",),
     "api.load": ("load",),
@@ -86,6 +93,7 @@ __all__ = [
     "FedcircuitsError",
     "FedcircuitsWarning",
     "FederatedCircuit",
+    "FederatedClassifier",
     "FederatedEnsemble",
     "FitReport",
     "Independent",

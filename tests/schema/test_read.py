@@ -150,7 +150,6 @@ def test_a_file_open_as_text() -> None:
         (np.zeros(3), ["a"], "an array of rows and columns, found shape"),
         (42, None, "expected a DataFrame.* found int"),
         ([1, 2], None, "expected a DataFrame.* found list"),
-        ({"x": 3}, None, "a column of values for each name"),
         ({"x": [1, 2], "y": [1]}, None, "all of one length"),
     ],
 )

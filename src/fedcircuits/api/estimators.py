@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -17,9 +17,11 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from fedcircuits.api.learn import DEFAULT_LEARNER, learn
+from fedcircuits.api.federate import federate
+from fedcircuits.api.learn import DEFAULT_LEARNER, learn, option_names
 from fedcircuits.arrays import Array
 from fedcircuits.density import Density, Learner
+from fedcircuits.errors import unknown_name
 
 
 class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
@@ -32,10 +34,45 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
         learner: str | Learner = DEFAULT_LEARNER,
         options: dict[str, Any] | None = None,
         seed: int = 0,
+        **tuned: Any,
     ) -> None:
         self.learner = learner
         self.options = options
         self.seed = seed
+        self._tune(tuned)
+
+    # Options of the named learner are parameters of their own, so that a grid search can set them;
+    # those that were set are attributes.
+
+    def _tune(self, tuned: Mapping[str, Any]) -> None:
+        known = self._options_known()
+        for name, value in tuned.items():
+            if name not in known:
+                raise ValueError(
+                    unknown_name("parameter", name, [*self._get_param_names(), *known])
+                )
+            setattr(self, name, value)
+
+    def _options_known(self) -> list[str]:
+        """Return the names of the options that the learner has."""
+        return option_names(self.learner) if isinstance(self.learner, str) else []
+
+    def _chosen(self) -> dict[str, Any]:
+        """Return the options of the learner that were set."""
+        own = {name: getattr(self, name) for name in self._options_known() if name in vars(self)}
+        return {**(self.options or {}), **own}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters, options of the learner that were set among them."""
+        own = {name: getattr(self, name) for name in self._options_known() if name in vars(self)}
+        return {**super().get_params(deep), **own}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, and options of the learner."""
+        own = {name for name in params if name.partition("__")[0] in self._get_param_names()}
+        super().set_params(**{name: params[name] for name in own})
+        self._tune({name: value for name, value in params.items() if name not in own})
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -45,72 +82,163 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _frame(self, X: Any, *, reset: bool) -> pd.DataFrame:
-        """Return X as a DataFrame with string names; strings, categories and NaN are accepted."""
+        """Return X as a DataFrame with string names; strings, categories and NaN are accepted.
+
+        A column of the training rows that a DataFrame lacks is missing, so it is summed out.
+        """
         if isinstance(X, pd.DataFrame):
+            if not reset:
+                X = self._with_missing(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
             if len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
-            return X.rename(columns=str)
+            named: pd.DataFrame = X.rename(columns=str)
+            return named
         array = validate_data(
             self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=1
         )
         names = [f"x{j}" for j in range(array.shape[1])]
         return pd.DataFrame(array, columns=names).infer_objects()
 
+    def _with_missing(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Return X with the columns seen in training in their order, absent ones missing."""
+        seen = getattr(self, "feature_names_in_", None)
+        if seen is None or not set(X.columns) < set(seen):
+            return X
+        return X.reindex(columns=list(seen))
 
-class CircuitClassifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[misc]
-    """A classifier by p(y | x) of one joint distribution; any cells of x may be missing.
 
-    Args:
-        learner: name of a learner (or a Learner whose label is "label").
-        options: options of the named learner.
-        seed: the same seed gives the same model.
-    """
+class _Classifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[misc]
+    """The base of classifiers: classes as codes, and predictions."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn the joint distribution of X and y."""
+    classes_: Array
+    label_: str
+
+    def _coded(self, frame: pd.DataFrame, y: Any) -> pd.DataFrame:
+        """Return the rows with the codes of the classes as a column more."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        frame = self._frame(X, reset=True)
         target = column_or_1d(y, warn=True)
         if target.shape != (len(frame),):
             raise ValueError(
                 f"y has shape {target.shape}, expected one label for {len(frame)} rows"
             )
         check_classification_targets(target)
-        self.classes_: Array = np.unique(target)
+        self.classes_ = np.unique(target)
         if self.classes_.size < 2:
             raise ValueError(
                 f"classification needs two classes, the data has one class: "
                 f"{self.classes_.tolist()[0]!r}"
             )
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        codes = np.searchsorted(self.classes_, target)
         self.label_ = _free_name(frame)
-        domains = {self.label_: list(range(self.classes_.size))}
-        self.model_ = learn(
-            frame.assign(**{self.label_: codes}),
-            label=self.label_,
-            learner=self.learner,
-            kinds={self.label_: "categorical"},
-            domains=domains,
-            weights=sample_weight,
-            seed=self.seed,
-            **(self.options or {}),
-        )
-        return self
+        return frame.assign(**{self.label_: np.searchsorted(self.classes_, target)})
 
     def predict_proba(self, X: Any) -> Array:
         """Return p(y | x) (n, k), classes in the order of `classes_`."""
         check_is_fitted(self)
         frame = self._frame(X, reset=False)
-        return self.model_.predict_proba(frame, self.label_).to_numpy()
+        proba = self.model_.predict_proba(self._asked(frame), self.label_)
+        return proba.reindex(columns=range(self.classes_.size), fill_value=0.0).to_numpy()
+
+    def _asked(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the columns that are evidence."""
+        return frame
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row (n,)."""
         proba = self.predict_proba(X)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
+
+
+class CircuitClassifier(_Classifier):
+    """A classifier by p(y | x) of one joint distribution; any cells of x may be missing.
+
+    Args:
+        learner: name of a learner (or a Learner whose label is "label").
+        options: options of the named learner.
+        seed: the same seed gives the same model.
+        **tuned: options of the named learner as parameters of their own (`n_states=8`), which a
+            grid search can set.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn the joint distribution of X and y."""
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        coded = self._coded(self._frame(X, reset=True), y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.model_ = learn(
+            coded,
+            label=self.label_,
+            learner=self.learner,
+            kinds={self.label_: "categorical"},
+            domains={self.label_: list(range(self.classes_.size))},
+            weights=sample_weight,
+            seed=self.seed,
+            **self._chosen(),
+        )
+        return self
+
+
+class FederatedClassifier(_Classifier):
+    """A classifier by the federated model of rows that lie at several clients.
+
+    Every client fits a model of its own rows, and the models become one, as `federate` does it. The
+    column that names the client is no variable: rows to be predicted need not have it.
+
+    Args:
+        clients: the column of X (a DataFrame) that names the client of each row.
+        learner: name of a learner, or a Learner.
+        agreement: name of an agreement rule, or "auto".
+        options: options of the agreement rule.
+        seed: the same seed gives the same model.
+    """
+
+    def __init__(
+        self,
+        clients: str = "client",
+        learner: str | Learner = DEFAULT_LEARNER,
+        agreement: str = "auto",
+        options: dict[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(learner, options, seed)
+        self.clients = clients
+        self.agreement = agreement
+
+    def _options_known(self) -> list[str]:
+        return []
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn the joint distribution of X and y from the rows of each client."""
+        if not isinstance(X, pd.DataFrame):
+            raise ValueError(
+                f"X is a DataFrame with a column {self.clients!r} that names the client of each "
+                f"row, found {type(X).__name__}"
+            )
+        if self.clients not in X.columns:
+            names = map(str, X.columns)
+            raise ValueError(f"clients: {unknown_name('column', self.clients, names, 'X')}")
+        coded = self._coded(self._frame(X, reset=True), y)
+        owner = coded[self.clients]
+        if owner.isna().any():
+            raise ValueError(f"{int(owner.isna().sum())} rows name no client in {self.clients!r}")
+        rows = coded.drop(columns=self.clients)
+        made: Any = federate(
+            {str(name): rows[owner == name] for name in owner.unique()},
+            label=self.label_,
+            learner=self.learner,
+            agreement=self.agreement,
+            kinds={self.label_: "categorical"},
+            seed=self.seed,
+            **(self.options or {}),
+        )
+        self.model_ = made
+        return self
+
+    def _asked(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.drop(columns=self.clients, errors="ignore")
 
 
 class CircuitRegressor(RegressorMixin, _CircuitEstimator):  # type: ignore[misc]
@@ -120,6 +248,8 @@ class CircuitRegressor(RegressorMixin, _CircuitEstimator):  # type: ignore[misc]
         learner: name of a learner that takes a numeric label (or a Learner whose label is "label").
         options: options of the named learner.
         seed: the same seed gives the same model.
+        **tuned: options of the named learner as parameters of their own (`n_states=8`), which a
+            grid search can set.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -144,7 +274,7 @@ class CircuitRegressor(RegressorMixin, _CircuitEstimator):  # type: ignore[misc]
             kinds={self.label_: "continuous"},
             weights=sample_weight,
             seed=self.seed,
-            **(self.options or {}),
+            **self._chosen(),
         )
         return self
 
@@ -174,6 +304,8 @@ class CircuitDensity(DensityMixin, _CircuitEstimator):  # type: ignore[misc]
         learner: name of a learner, or a Learner.
         options: options of the named learner.
         seed: the same seed gives the same model.
+        **tuned: options of the named learner as parameters of their own (`n_states=8`), which a
+            grid search can set.
     """
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -187,7 +319,7 @@ class CircuitDensity(DensityMixin, _CircuitEstimator):  # type: ignore[misc]
             learner=self.learner,
             weights=sample_weight,
             seed=self.seed,
-            **(self.options or {}),
+            **self._chosen(),
         )
         return self
 

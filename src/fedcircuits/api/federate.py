@@ -12,7 +12,7 @@ import numpy as np
 from fedcircuits.api.client_spec import ClientLearner
 from fedcircuits.api.learn import DEFAULT_LEARNER
 from fedcircuits.api.load import classifier_from_bytes, from_bytes
-from fedcircuits.api.open_engine import open_engine
+from fedcircuits.api.open_engine import Clients, open_engine
 from fedcircuits.api.progress import Progress, shown
 from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings
 from fedcircuits.api.watched import Stages, Watched
@@ -34,7 +34,7 @@ from fedcircuits.schema import Data, Kind, Schema
 
 @overload
 def federate(
-    clients: Mapping[str, Data] | None = None,
+    clients: Clients | None = None,
     id: str | None = None,
     label: str | None = None,
     *,
@@ -45,7 +45,7 @@ def federate(
 
 @overload
 def federate(
-    clients: Mapping[str, Data] | None = None,
+    clients: Clients | None = None,
     id: str | None = None,
     label: str | None = None,
     *,
@@ -70,7 +70,7 @@ def federate(
 
 
 def federate(
-    clients: Mapping[str, Data] | None = None,
+    clients: Clients | None = None,
     id: str | None = None,
     label: str | None = None,
     *,
@@ -81,7 +81,8 @@ def federate(
 
     Args:
         clients: name to rows (DataFrame, CSV or Parquet, image array, with "ray" also a reference
-            to an object of the cluster); None where the engine runs already and has its members.
+            to an object of the cluster), or a list of such tables, which are named by their files
+            or client-1, client-2, ...; None where the engine runs already and has its members.
         id: column that aligns rows of different clients; never a variable.
         label: column to be predicted well; held by all clients or by some.
         progress: True for a bar on standard error (terminal or notebook), or a function that is
@@ -98,7 +99,7 @@ def federate(
 
 
 def _federate(
-    chosen: RunSettings, clients: Mapping[str, Data] | None, stages: Stages | None
+    chosen: RunSettings, clients: Clients | None, stages: Stages | None
 ) -> FederatedCircuit | FederatedEnsemble:
     """Open the engine, train, and let the clients go where the models were gathered."""
     transport = open_engine(chosen, clients, stages)

@@ -74,10 +74,8 @@ def learn(
     frame = _dropped(read(data, names), drop)
     _check_no_events(frame)
     if label is not None and label not in frame.columns:
-        raise LearningError(
-            f"no column {label!r} to be the label; the table has "
-            f"{', '.join(map(repr, frame.columns))}"
-        )
+        there = map(str, frame.columns)
+        raise LearningError(f"label: {unknown_name('column', label, there, 'the table')}")
     if schema is None:
         if label is not None:
             kinds = {label: _label_kind(frame[label], domains, missing_values), **(kinds or {})}
@@ -204,13 +202,21 @@ def make_learner(
     known = [field.name for field in fields(kind) if field.init]
     for name in options:
         if name not in known:
-            open_to_users = [field for field in known if field not in facts]
-            raise LearningError(unknown_name("option", name, open_to_users, f"learner {learner!r}"))
+            names = option_names(learner)
+            raise LearningError(unknown_name("option", name, names, f"learner {learner!r}"))
     try:
         made: Learner = kind(**{k: v for k, v in facts.items() if k in known}, **options)
     except TypeError as error:
         raise LearningError(f"learner {learner!r}: {error}") from None
     return made
+
+
+def option_names(learner: str) -> list[str]:
+    """Return the options that users may give a learner by name; none of one that is unknown."""
+    if learner not in learners.BY_NAME:
+        return []
+    kind = getattr(learners, learners.BY_NAME[learner])
+    return [f.name for f in fields(kind) if f.init and f.name not in ("label", "progress")]
 
 
 def _weights(weights: ArrayLike | None, frame: pd.DataFrame) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,36 @@ import pandas as pd
 
 from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, ClientSpec, as_table
 from fedcircuits.api.learn import is_number
+from fedcircuits.api.partition import client_names
 from fedcircuits.api.settings import RunSettings
 from fedcircuits.api.watched import Stages
 from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engine_named
 from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Data
+from fedcircuits.schema.read import is_one_row
+
+Clients = Mapping[str, Data] | Sequence[Data]  # tables by name, or tables that get names
+
+
+def named_clients(clients: Clients | None) -> Mapping[str, Data]:
+    """Return tables by client name; of a list, files by their stem, others as "client-1", ..."""
+    if clients is None or isinstance(clients, Mapping):
+        return clients or {}
+    is_list = isinstance(clients, list | tuple)
+    if not is_list or any(isinstance(data, Mapping) and is_one_row(data) for data in clients):
+        raise FederationError(
+            "clients is a mapping from names to tables, or a list of tables: "
+            f"clients={{NAME: rows, ...}}; found {'rows' if is_list else type(clients).__name__}"
+        )
+    stems = [Path(data).stem for data in clients if isinstance(data, (str, os.PathLike))]
+    if len(stems) == len(clients) and len(set(stems)) == len(stems):
+        return dict(zip(stems, clients, strict=True))
+    return dict(zip(client_names(len(clients)), clients, strict=True))
 
 
 def open_engine(
-    settings: RunSettings, clients: Mapping[str, Data] | None, stages: Stages | None = None
+    settings: RunSettings, clients: Clients | None, stages: Stages | None = None
 ) -> Transport:
     """Return the running engine of a run, its clients made; an engine may report progress too."""
     engine: Any = settings.engine
@@ -30,11 +50,7 @@ def open_engine(
         if clients is not None:
             raise FederationError("an engine that runs has its clients: pass clients=None")
         return engine
-    if clients is not None and not isinstance(clients, Mapping):
-        raise FederationError(
-            f"clients is a mapping from names to tables, found {type(clients).__name__}: "
-            "clients={NAME: rows, ...}"
-        )
+    clients = named_clients(clients)
     if not clients:
         raise FederationError("federate needs at least one client: clients={NAME: rows}")
     options = dict(settings.engine_options)

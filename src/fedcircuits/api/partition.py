@@ -19,7 +19,8 @@ ID = "row_id"
 Shares = dict[str, pd.DataFrame]
 
 
-def _names(n_clients: int) -> list[str]:
+def client_names(n_clients: int) -> list[str]:
+    """Return the names of so many clients: "client-1", "client-2", ..."""
     if n_clients < 1:
         raise SchemaError(f"a split needs at least one client, found {n_clients}")
     width = len(str(n_clients))
@@ -30,7 +31,7 @@ def _rows(frame: pd.DataFrame, owner: IntArray, n_clients: int) -> Shares:
     """Return the rows of each client, in the order of the table."""
     return {
         name: frame.iloc[np.flatnonzero(owner == at)].reset_index(drop=True)
-        for at, name in enumerate(_names(n_clients))
+        for at, name in enumerate(client_names(n_clients))
     }
 
 
@@ -167,7 +168,7 @@ def random_columns(
     order = np.random.default_rng(seed).permutation(len(names))
     groups = {
         client: [names[i] for i in sorted(order[at::n_clients])]
-        for at, client in enumerate(_names(n_clients))
+        for at, client in enumerate(client_names(n_clients))
     }
     return columns(frame, groups, label=label, share_label=share_label, id=id)
 
@@ -191,7 +192,7 @@ def image_patches(
     down = np.linspace(0, height, rows + 1).round().astype(int)
     across = np.linspace(0, width, columns + 1).round().astype(int)
     patches: dict[str, list[str]] = {}
-    for at, client in enumerate(_names(rows * columns)):
+    for at, client in enumerate(client_names(rows * columns)):
         i, j = divmod(at, columns)
         top, bottom = max(down[i] - overlap, 0), min(down[i + 1] + overlap, height)
         left, right = max(across[j] - overlap, 0), min(across[j + 1] + overlap, width)
@@ -245,7 +246,7 @@ def hybrid(
     numbers = rng.permutation(len(frame))
     n_common = round(aligned_rows * len(frame))
     made: Shares = {}
-    for at, client in enumerate(_names(n_clients)):
+    for at, client in enumerate(client_names(n_clients)):
         held = common | set(order[n_shared:][at::n_clients])
         own = [name for name in names if name in held]
         if label is not None and (share_label or at == 0):

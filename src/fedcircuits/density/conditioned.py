@@ -17,10 +17,11 @@ from fedcircuits.errors import StorageError
 from fedcircuits.schema import Schema, Table
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.events.region import region_from_json
+from fedcircuits.schema.shown import some
 from fedcircuits.schema.table import Events
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Conditioned(Density):
     """Some variables of a density given values or events; the rest is summed out.
 
@@ -33,6 +34,18 @@ class Conditioned(Density):
     base: Density
     keep: tuple[str, ...]
     evidence: Table
+
+    def __repr__(self) -> str:
+        schema = self.base.schema
+        row = schema.decode(self.evidence.values, self.evidence.index).iloc[0]
+        seen = zip(schema.names, self.evidence.observed[0], strict=True)
+        given = [f"{name} = {row[name]}" for name, known in seen if known]
+        limited = [
+            f"{name} within an event"
+            for column, name in enumerate(schema.names)
+            if self.evidence.regions_at(column)
+        ]
+        return f"Conditioned({some(self.keep)}; given {some([*given, *limited])})"
 
     @cached_property
     def schema(self) -> Schema:  # type: ignore[override]

@@ -9,7 +9,7 @@ by row.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -34,6 +34,7 @@ from fedcircuits.density.hooks import outcome_codes, powers
 from fedcircuits.density.probabilities import Probabilities
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Data, Table
+from fedcircuits.schema.shown import HEADS, html, some, variable_rows
 from fedcircuits.schema.table import Unknown
 from fedcircuits.schema.times import from_numbers
 from fedcircuits.schema.variable import plain
@@ -48,6 +49,23 @@ class Density(Probabilities, Completions):
     """
 
     fit_report: FitReport | None = None
+
+    def __repr__(self) -> str:
+        count = "1 variable" if len(self.schema) == 1 else f"{len(self.schema)} variables"
+        names = some(self.schema.names)
+        return f"{type(self).__name__}({count}: {names}; {self.n_parameters} parameters)"
+
+    def _repr_html_(self) -> str:
+        """The model as a notebook shows it: how it was learned, and its variables."""
+        return html(repr(self), self._facts_shown(), HEADS, variable_rows(self.schema))
+
+    def _facts_shown(self) -> list[tuple[str, str]]:
+        """Names and values that describe the model beside its variables."""
+        report = self.fit_report
+        if report is None:
+            return []
+        facts = [("learner", f"{report.learner}, {report.seconds:.1f} s")]
+        return facts + [("warning", warning) for warning in report.warnings]
 
     # --- likelihood -------------------------------------------------------------------------------
 
@@ -83,18 +101,18 @@ class Density(Probabilities, Completions):
         return self.restrict(keep, Table.empty(self.schema, 1))
 
     @query
-    def condition(self, /, given: Mapping[str, Any] | None = None, **values: Any) -> Density:
+    def condition(self, /, given: Given | None = None, **values: Any) -> Density:
         """The density of the remaining variables given some values or events.
 
         A variable with a value is gone; one with an event remains, limited to the event.
 
         Args:
-            given: value or event by name; needed for names that are not Python identifiers.
+            given: value or event by name (a dict, a Series or a DataFrame of one row); needed for
+                names that are not Python identifiers.
             **values: the same as keywords.
         """
-        if not isinstance(given, Mapping | None):
-            raise QueryError(f"condition takes values by name, found {type(given).__name__}")
-        evidence = self._evidence({**(given or {}), **values})
+        known = self._one_row(given, "condition")
+        evidence = self._evidence({**(known or {}), **values})
         keep = tuple(
             name for at, name in enumerate(self.schema.names) if not evidence.observed[0, at]
         )
@@ -312,9 +330,31 @@ class Density(Probabilities, Completions):
 
     @query
     def covariance(
-        self, names: Iterable[str] | None = None, given: Mapping[str, Any] | None = None
-    ) -> pd.DataFrame:
-        """Covariance matrix of some variables (all numeric ones by default) given some values."""
+        self,
+        names: Iterable[str] | None = None,
+        other: str | Given | None = None,
+        given: Given | None = None,
+    ) -> Any:
+        """Covariance matrix of some variables (all numeric ones by default) given some values.
+
+        With two names, `covariance("a", "b")`, it is their covariance as a number.
+
+        Args:
+            names: of the variables, or the first of two.
+            other: the second of two names; or the evidence, which may stand here too.
+            given: evidence of one row: a dict, a Series or a DataFrame.
+        """
+        if isinstance(names, str) and isinstance(other, str):
+            matrix = self._covariance(list(dict.fromkeys([names, other])), given)
+            return float(matrix.to_numpy()[0, -1])
+        if isinstance(other, str):
+            raise QueryError(
+                f"covariance takes two names or one list of names, found {names!r} and {other!r}"
+            )
+        return self._covariance(names, given if other is None else other)
+
+    def _covariance(self, names: Iterable[str] | None, about: Given | None) -> pd.DataFrame:
+        given = self._one_row(about, "covariance")
         if names is None:
             chosen = [v.name for v in self.schema if not v.is_coded or v.numbers is not None]
             chosen = [name for name in chosen if name not in (given or {})]

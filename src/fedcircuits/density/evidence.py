@@ -11,8 +11,15 @@ import pandas as pd
 
 from fedcircuits.arrays import BoolArray, FloatArray
 from fedcircuits.density.hooks import Hooks
-from fedcircuits.errors import FedcircuitsError, ImpossibleEvidenceError, QueryError
+from fedcircuits.errors import (
+    FedcircuitsError,
+    ImpossibleEvidenceError,
+    QueryError,
+    SchemaError,
+)
 from fedcircuits.schema import Data, Table, Variable, images, read
+from fedcircuits.schema.events import Event
+from fedcircuits.schema.read import is_one_row
 from fedcircuits.schema.table import Unknown
 
 Impossible = Literal["error", "nan"]
@@ -60,6 +67,9 @@ class TakesEvidence(Hooks):
                 sent does not look up this one.
         """
         del asked
+        if isinstance(data, Mapping) and is_one_row(data):
+            for name in data:  # a misspelt name is an error, as it is in evidence
+                self.schema.position(name)
         table = self.schema.encode(data, unknown=unknown, without=without)
         if table.events is not None and not self.answers_events:
             raise QueryError(
@@ -80,6 +90,31 @@ class TakesEvidence(Hooks):
             row = pd.DataFrame({name: pd.Series([value]) for name, value in given.items()})
             return TakesEvidence._rows(self, row.reindex([0]), unknown)
         return self._rows(given, unknown, asked=asked)
+
+    def _one_row(self, given: Given | None, what: str) -> Mapping[str, Any] | None:
+        """Evidence of one row as a mapping: of a Series or a frame, its columns that are known."""
+        if given is None or isinstance(given, Mapping):
+            return given
+        if isinstance(given, str) or images.is_images(given):
+            raise QueryError(f"{what} takes values by name, found {type(given).__name__}")
+        try:
+            frame = read(given)
+        except SchemaError:
+            raise QueryError(
+                f"{what} takes values by name (a dict, a Series or a row of a DataFrame), found "
+                f"{type(given).__name__}"
+            ) from None
+        if len(frame) != 1:
+            raise QueryError(f"{what} takes evidence of one row, found {len(frame)} rows")
+        known = [name for name in frame.columns if name in self.schema]
+        if not known:
+            self.schema.position(str(frame.columns[0]) if len(frame.columns) else "")
+        cells = {name: frame[name].iloc[0] for name in known}
+        return {
+            name: cell
+            for name, cell in cells.items()
+            if isinstance(cell, Event) or not pd.isna(cell)
+        }
 
     def _completed(
         self,
@@ -129,6 +164,8 @@ def without_id(data: Data, id: str | None, known: Iterable[str]) -> Data:
     """
     if images.is_images(data):
         return data
+    if isinstance(data, Mapping) and is_one_row(data):
+        return {name: value for name, value in data.items() if name != id or name in known}
     frame = read(data)
     if id is None or id not in frame.columns or id in known:
         return frame
@@ -175,4 +212,4 @@ def check_impossible(impossible: object) -> None:
 
 def is_one(given: Given | None) -> bool:
     """Whether the evidence is one row without a label, so that the answer is a plain number."""
-    return given is None or isinstance(given, Mapping)
+    return given is None or isinstance(given, Mapping | pd.Series)

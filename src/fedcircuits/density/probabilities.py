@@ -153,7 +153,7 @@ class Probabilities(TakesEvidence):
     # --- information ------------------------------------------------------------------------------
 
     @query
-    def entropy(self, names: str | Iterable[str], given: Mapping[str, Any] | None = None) -> float:
+    def entropy(self, names: str | Iterable[str], given: Given | None = None) -> float:
         """Entropy of some discrete variables together, in nats, by enumeration.
 
         A number with few values counts by these, everything else it may be being one value more.
@@ -165,7 +165,7 @@ class Probabilities(TakesEvidence):
                     f"variable {name!r} is a continuum: it has no entropy of its own; ask "
                     "mutual_information, or probability of events"
                 )
-        table = self._evidence(given)
+        table = self._evidence(self._one_row(given, "entropy"))
         self._check_possible(table, "error")
         columns = [self.schema.position(name) for name in chosen]
         cells = [self._cells(table, column) for column in columns]
@@ -184,7 +184,7 @@ class Probabilities(TakesEvidence):
         return float(-_times_log(share, share).sum())
 
     @query
-    def mutual_information(self, a: str, b: str, given: Mapping[str, Any] | None = None) -> float:
+    def mutual_information(self, a: str, b: str, given: Given | None = None) -> float:
         """Mutual information of two variables, in nats.
 
         Of categories it is exact. Numbers count by the states of their grid, within which a model
@@ -195,12 +195,13 @@ class Probabilities(TakesEvidence):
 
     @query
     def mutual_information_matrix(
-        self, names: Iterable[str] | None = None, given: Mapping[str, Any] | None = None
+        self, names: Iterable[str] | None = None, given: Given | None = None
     ) -> pd.DataFrame:
         """Mutual information of all pairs of some variables (all by default), in nats.
 
         The diagonal holds each variable's entropy by the same cells.
         """
+        given = self._one_row(given, "mutual information")
         known = set(given or {})
         every = [n for n in self.schema.names if n not in known]
         chosen = distinct_names(every if names is None else names, "mutual information", least=2)

@@ -13,7 +13,7 @@ import pandas as pd
 from jinja2 import Environment
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.errors import FedcircuitsError
+from fedcircuits.errors import FedcircuitsError, unknown_name
 from fedcircuits.report import about_federation, figures, scores
 from fedcircuits.report.meanings import explained
 from fedcircuits.schema import Data, Variable, read
@@ -70,9 +70,7 @@ def write_report(
     frame = None if rows is None else read(rows)
     label = label or trained_for(model)
     if label is not None and label not in model.schema:
-        raise FedcircuitsError(
-            f"no variable {label!r} in the model; it has {', '.join(map(repr, model.schema.names))}"
-        )
+        raise FedcircuitsError(unknown_name("variable", label, model.schema.names, "the model"))
     parts = list(sections(model, frame, label, seed))
     text = _render(model, label, frame, parts)
     target.write_text(text, encoding="utf-8")

@@ -15,6 +15,7 @@ from fedcircuits.schema.csv_file import read_csv
 
 Data = (
     pd.DataFrame
+    | pd.Series
     | np.ndarray[Any, Any]
     | Mapping[str, Any]
     | Sequence[Mapping[str, Any]]
@@ -30,18 +31,21 @@ def read(data: Data, names: Sequence[str] | None = None, *, sep: str | None = No
     Args:
         data: a DataFrame (returned as it is); a polars DataFrame, an Arrow table or anything else
             that Arrow can read; a 2-D NumPy array with `names`, a structured or record array; a
-            mapping from name to column; a list of dictionaries, one a row; a path or an open
-            binary file with CSV or Parquet inside.
+            mapping from name to column, or to a single value (one row); a Series with names as
+            index (one row); a list of dictionaries, one a row; a path or an open binary file
+            with CSV or Parquet inside.
         names: column names of a NumPy array.
         sep: separator of a CSV file; found out if not given (see `fedcircuits.schema.csv_file`).
     """
     if isinstance(data, pd.DataFrame):
         return data
-    if isinstance(data, pd.Series):
-        return data.to_frame().T if names is None else data.to_frame()
+    if isinstance(data, pd.Series):  # one row, a value for each name
+        return data.to_frame().T.infer_objects() if names is None else data.to_frame()
     if isinstance(data, np.ndarray):
         return _from_array(data, names)
     if isinstance(data, Mapping):
+        if is_one_row(data):
+            return pd.DataFrame({name: pd.Series([value]) for name, value in data.items()})
         try:
             return pd.DataFrame(dict(data))
         except ValueError as error:
@@ -64,6 +68,17 @@ def read(data: Data, names: Sequence[str] | None = None, *, sep: str | None = No
         "expected a DataFrame (pandas or polars), an Arrow table, a NumPy array with names, a list "
         "of dictionaries, or a CSV or Parquet file (path or open file), found "
         f"{type(data).__name__}"
+    )
+
+
+def is_one_row(data: object) -> bool:
+    """Whether data is one row: a mapping of single values, or a Series with names as index."""
+    if isinstance(data, pd.Series):
+        return True
+    return (
+        isinstance(data, Mapping)
+        and bool(data)
+        and not any(pd.api.types.is_list_like(value) for value in data.values())
     )
 
 

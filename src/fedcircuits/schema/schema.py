@@ -18,11 +18,12 @@ from fedcircuits.schema.grids.sketch import Sketch
 from fedcircuits.schema.infer import Domain, infer_variables
 from fedcircuits.schema.merge import merge_variables
 from fedcircuits.schema.read import Data, read
+from fedcircuits.schema.shown import HEADS, html, some, variable_rows
 from fedcircuits.schema.table import Table, Unknown
 from fedcircuits.schema.variable import Kind, Variable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """An ordered set of variables with distinct names."""
 
@@ -54,6 +55,13 @@ class Schema:
 
     def __getitem__(self, name: str) -> Variable:
         return self.variables[self.position(name)]
+
+    def __repr__(self) -> str:
+        count = "1 variable" if len(self) == 1 else f"{len(self)} variables"
+        return f"Schema({count}: {some(f'{v.name} ({v.kind})' for v in self)})"
+
+    def _repr_html_(self) -> str:
+        return html(f"Schema of {len(self)} variables", (), HEADS, variable_rows(self))
 
     def position(self, name: str) -> int:
         """Column of a variable; an unknown name is an error that lists those that exist."""

@@ -36,7 +36,7 @@ class Events:
         return Events(self.regions, which) if (which >= 0).any() else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """Encoded rows: evidence for a query, or training data for a learner.
 
@@ -59,6 +59,9 @@ class Table:
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
+
+    def __repr__(self) -> str:
+        return f"Table({len(self)} rows of {len(self.schema)} variables)"
 
     def rows(self, which: slice | IntArray | BoolArray) -> Table:
         """Some of the rows."""

@@ -36,13 +36,14 @@ from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import CLASSIFIER
 from fedcircuits.federation.wire.steps import Setting
 from fedcircuits.schema import Data, Schema, Table, Variable, images, read
+from fedcircuits.schema.shown import HEADS, html, some, variable_rows
 from fedcircuits.schema.table import Unknown
 
 Decode = Callable[[bytes, str], Classifier]
 OPTIONS = ("weighting", "rebase")  # of `train_ensemble`, as `federate` takes them
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FederatedEnsemble(HoldsClients):
     """Predicts the label by an average of, or a vote over, the clients' classifiers.
 
@@ -76,6 +77,15 @@ class FederatedEnsemble(HoldsClients):
     id: str | None = None
     secret: str = field(default="", repr=False)
     run: Run | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return (
+            f"FederatedEnsemble({self.operation.name} of the classifiers of {some(self.clients)} "
+            f"for {self.label!r}; {len(self.schema)} variables)"
+        )
+
+    def _repr_html_(self) -> str:
+        return html(repr(self), [("setting", self.setting)], HEADS, variable_rows(self.schema))
 
     @property
     def clients(self) -> tuple[str, ...]:

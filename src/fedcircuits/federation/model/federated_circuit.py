@@ -7,7 +7,7 @@ process, the merged circuit gives the same answers faster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -26,7 +26,7 @@ from fedcircuits.density.evidence import without_id
 from fedcircuits.density.explanation import Explanation
 from fedcircuits.density.hooks import Hooks
 from fedcircuits.encoding import Record
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement.base import GluesAgain, Rule
 from fedcircuits.federation.model.definition4 import (
     MIXTURE,
@@ -43,6 +43,7 @@ from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.steps import Setting
 from fedcircuits.schema import Data, Schema, Table
 from fedcircuits.schema.events import Region
+from fedcircuits.schema.shown import some
 from fedcircuits.schema.table import Unknown
 
 
@@ -74,6 +75,21 @@ class FederatedCircuit(Composite, HoldsClients):
     id: str | None = None
     run: Run | None = None
     why: Why | None = None
+
+    def __repr__(self) -> str:
+        rule = "no rule" if self.rule is None else f"rule {self.rule.name!r}"
+        return (
+            f"{type(self).__name__}({len(self.schema)} variables, {self.setting}, {rule}, clients "
+            f"{some(self.clients)}; {self.n_parameters} parameters, {self.ledger.n_bytes:,} bytes)"
+        )
+
+    def _facts_shown(self) -> list[tuple[str, str]]:
+        rows = [f"{c} ({self.n_rows.get(c, '?')} rows)" for c in self.clients]
+        facts = [("clients", some(rows, 12)), ("bytes that crossed", f"{self.ledger.n_bytes:,}")]
+        if self.why is not None:
+            facts.append((f"why {self.why.rule}", self.why.reason))
+        facts += [(f"left out: {client}", why) for client, why in self.dropped.items()]
+        return [*super()._facts_shown(), *facts]
 
     @classmethod
     def glue(cls, rule: Rule, fitted: FittedParts, **facts: Any) -> Self:
@@ -235,21 +251,26 @@ class FederatedCircuit(Composite, HoldsClients):
 
     # --- clients come and go ----------------------------------------------------------------------
 
-    def without(self, client: str, *, rebuild_grid: bool = False) -> FederatedCircuit:
-        """Returns the federation without one client, made again from the others' fitted parts.
+    def without(
+        self, client: str | Iterable[str], *, rebuild_grid: bool = False
+    ) -> FederatedCircuit:
+        """Returns the federation without some clients, made of the others' fitted parts.
 
         Where rows are split this equals one-pass training of the others on the agreed schema and
         grid. In the other settings the variables that only this client held leave the model. Its
         share in the agreed categories and grids stays; `dropped` lists what.
 
         Args:
-            client: who leaves.
+            client: who leaves: a name, or a list of names.
             rebuild_grid: train the others again, so that nothing of this client stays.
         """
+        if not isinstance(client, str):
+            left: FederatedCircuit = self
+            for name in client:
+                left = left.without(name, rebuild_grid=rebuild_grid)
+            return left
         if client not in self.clients or self.rule is None or self.fitted is None:
-            raise FederationError(
-                f"no client {client!r} in this federation; it has {', '.join(self.clients)}"
-            )
+            raise FederationError(unknown_name("client", client, self.clients, "this federation"))
         others = [c for c in self.clients if c != client]
         if not others:
             raise FederationError(f"{client!r} is the only client: nothing would be left")

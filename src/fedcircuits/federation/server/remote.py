@@ -29,6 +29,7 @@ from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.transport import ClientAwayError
 from fedcircuits.schema import Schema, Table
 from fedcircuits.schema.events import Region
+from fedcircuits.schema.shown import some
 
 
 class ClientsAwayError(FederationError):
@@ -85,7 +86,7 @@ def warn_of_away(answered: Iterable[str], away: Mapping[str, str]) -> None:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RemoteDensity(Density):
     """A reference to a client's model, or to it given some values.
 
@@ -104,6 +105,9 @@ class RemoteDensity(Density):
     schema: Schema = field(repr=False)
     parameters: int
     evidence: Table | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return f"RemoteDensity({some(self.schema.names)}; at client {self.client!r})"
 
     @property
     def place(self) -> AtClients:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from fedcircuits.federation.wire.verbs import Level
+from fedcircuits.schema.shown import html
 
 Direction = Literal["to client", "to server"]
 
@@ -38,7 +39,7 @@ class Entry:
     bits: float = 0.0
 
 
-@dataclass
+@dataclass(repr=False)
 class Ledger:
     """The messages of one federation; grows as they are sent."""
 
@@ -76,6 +77,15 @@ class Ledger:
     def n_messages(self) -> int:
         """Number of messages."""
         return sum(entry.messages for entry in self.entries)
+
+    def __repr__(self) -> str:
+        clients = len({entry.client for entry in self.entries})
+        return f"Ledger({self.n_messages} messages, {self.n_bytes:,} bytes, {clients} clients)"
+
+    def _repr_html_(self) -> str:
+        table = self.table(["client", "phase"])
+        rows = [[str(cell) for cell in row] for row in table.itertuples(index=False)]
+        return html(repr(self), (), [str(name) for name in table.columns], rows)
 
     def table(self, by: Sequence[str] = ("client", "phase", "direction")) -> pd.DataFrame:
         """Messages, bytes, level and bits a row, by client, phase and direction or other fields.

@@ -46,7 +46,7 @@ def _numbers_of(variable: Variable, values: FloatArray) -> FloatArray:
     return np.append(variable.numbers, 0.0)[values.astype(np.int64)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EiNetDensity(Density):
     """A joint distribution held as a tensorised circuit.
 
