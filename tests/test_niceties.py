@@ -192,9 +192,9 @@ def test_options_of_the_learner_are_parameters() -> None:
     search = GridSearchCV(fc.CircuitClassifier("mixture"), {"n_states": [1, 3]}, cv=2).fit(X, y)
     assert search.best_params_["n_states"] in (1, 3)
     with pytest.raises(ValueError, match=r"no parameter 'n_state';.*did you mean 'n_states'"):
-        fc.CircuitClassifier("mixture", n_state=2)
+        fc.CircuitClassifier("mixture", n_state=2).fit(X, y)
     with pytest.raises(ValueError, match=r"no parameter 'sed'.*did you mean 'seed'"):
-        fc.CircuitClassifier("mixture").set_params(sed=2)
+        fc.CircuitClassifier("mixture").set_params(sed=2).fit(X, y)
 
 
 def test_a_federated_classifier_splits_by_a_column() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -39,39 +39,41 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
         self.learner = learner
         self.options = options
         self.seed = seed
-        self._tune(tuned)
-
-    # Options of the named learner are parameters of their own, so that a grid search can set them;
-    # those that were set are attributes.
-
-    def _tune(self, tuned: Mapping[str, Any]) -> None:
-        known = self._options_known()
         for name, value in tuned.items():
-            if name not in known:
-                raise ValueError(
-                    unknown_name("parameter", name, [*self._get_param_names(), *known])
-                )
             setattr(self, name, value)
 
-    def _options_known(self) -> list[str]:
-        """Return the names of the options that the learner has."""
-        return option_names(self.learner) if isinstance(self.learner, str) else []
+    # Options of the named learner are parameters of their own, so that a grid search can set them;
+    # those that were set are attributes. As scikit-learn wants it, `fit` checks them.
+
+    def _tuned(self) -> dict[str, Any]:
+        """Return the parameters that were set beside those of the constructor's signature."""
+        own = set(self._get_param_names())
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in own and not name.startswith("_") and not name.endswith("_")
+        }
 
     def _chosen(self) -> dict[str, Any]:
-        """Return the options of the learner that were set."""
-        own = {name: getattr(self, name) for name in self._options_known() if name in vars(self)}
-        return {**(self.options or {}), **own}
+        """Return the options of the learner that were set; unknown ones are an error."""
+        known = option_names(self.learner) if isinstance(self.learner, str) else []
+        tuned = self._tuned()
+        for name in tuned:
+            if name not in known:
+                every = [*self._get_param_names(), *known]
+                raise ValueError(unknown_name("parameter", name, every))
+        return {**(self.options or {}), **tuned}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters, options of the learner that were set among them."""
-        own = {name: getattr(self, name) for name in self._options_known() if name in vars(self)}
-        return {**super().get_params(deep), **own}
+        return {**super().get_params(deep), **self._tuned()}
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, and options of the learner."""
         own = {name for name in params if name.partition("__")[0] in self._get_param_names()}
         super().set_params(**{name: params[name] for name in own})
-        self._tune({name: value for name, value in params.items() if name not in own})
+        for name in params.keys() - own:
+            setattr(self, name, params[name])
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -207,9 +209,6 @@ class FederatedClassifier(_Classifier):
         self.clients = clients
         self.agreement = agreement
 
-    def _options_known(self) -> list[str]:
-        return []
-
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the joint distribution of X and y from the rows of each client."""
         if not isinstance(X, pd.DataFrame):
@@ -220,6 +219,8 @@ class FederatedClassifier(_Classifier):
         if self.clients not in X.columns:
             names = map(str, X.columns)
             raise ValueError(f"clients: {unknown_name('column', self.clients, names, 'X')}")
+        for name in self._tuned():
+            raise ValueError(unknown_name("parameter", name, self._get_param_names()))
         coded = self._coded(self._frame(X, reset=True), y)
         owner = coded[self.clients]
         if owner.isna().any():
