@@ -6,43 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-import numpy as np
 import pytest
 
-import fedcircuits as fc
-from contracts.engine import table
-from contracts.federations import ID, LABEL, split
-from fedcircuits.api.client_spec import ClientSpec, client_from_spec
+from contracts.runs import CASES, bits, run, specs_of
+from fedcircuits.api.client_spec import client_from_spec
 from fedcircuits.engines.replay import Keeper, Replay
 
 pytestmark = pytest.mark.slow  # several seconds a case: many restarts of small federations
-SETTINGS = {"n_clusters": 3, "n_classes": 3}
-TABLE = {"agreement": "latent", "table": True, **SETTINGS}
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "rows, independent": ("horizontal", {"agreement": "independent"}),
-    "rows, product": ("horizontal", {"agreement": "product"}),
-    "rows, joint": ("horizontal", {"agreement": "joint"}),
-    "columns, independent": ("vertical", {"agreement": "independent"}),
-    "columns, product": ("vertical", {"agreement": "product"}),
-    "columns, product, label shared": ("vertical", {"agreement": "product", "share_label": True}),
-    "columns, latent": ("vertical", {"agreement": "latent", **SETTINGS}),
-    "columns, latent from a table": (
-        "vertical",
-        {"agreement": "latent", "table": True, **SETTINGS},
-    ),
-    "columns, em": ("vertical", {"agreement": "em", "n_clusters": 3}),
-    "columns, joint": ("vertical", {"agreement": "joint", "n_rounds": 2, **SETTINGS}),
-    "columns, auto": ("vertical", {"agreement": "auto"}),
-    "both, product": ("hybrid", {"agreement": "product"}),
-    "both, latent": ("hybrid", {"agreement": "latent", **SETTINGS}),
-    "both, anchors": (
-        "hybrid",
-        {"agreement": "anchors", "n_clusters": 3, "n_anchors": 3, "n_rounds": 2},
-    ),
-    "both, joint": ("hybrid", {"agreement": "joint", "n_rounds": 1, **SETTINGS}),
-}
 
 
 class Restarting:
@@ -79,25 +50,10 @@ class Restarting:
 
 def trained(case: str, restart: Callable[[int], bool]) -> tuple[list[str], bytes]:
     """The messages of a run, and the bits of its model's parameters and answers."""
-    setting, options = CASES[case]
-    rows = table(n=300 if case == "columns, auto" else 90)
-    learner = ("mixture", {"n_iterations": 3}) if "joint" in case else ("factorised", {})
-    label = None if case == "rows, joint" else LABEL  # without one it takes fewer rounds
-    kinds: dict[str, Any] = {LABEL: "categorical"}
-    specs = {
-        name: ClientSpec(
-            name, frame, *learner, id=ID, kinds={k: v for k, v in kinds.items() if k in frame}
-        ).to_bytes()
-        for name, frame in split(setting, rows).items()
-    }
-    engine = Restarting(specs, restart)
-    fed = fc.federate(None, engine=engine, id=ID, label=label, min_rows=3, **options)
+    engine = Restarting(specs_of(case), restart)
+    fed = run(case, engine)
     assert fed.dropped == {}
-    arrays = fed.merged().to_record().arrays
-    test = table(n=20, seed=1).drop(columns=ID)
-    answers = fed.log_prob(test).to_numpy(), fed.predict_proba(test, LABEL).to_numpy()
-    found = [*(arrays[name] for name in sorted(arrays)), *answers]
-    return engine.verbs, b"".join(np.ascontiguousarray(array).tobytes() for array in found)
+    return engine.verbs, bits(fed)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -81,3 +81,9 @@ def test_the_explorer_gives_the_probabilities_of_the_library(model: fc.Density) 
     assert answer["variables"]["size"] == [1.0, 0.0] or answer["variables"]["size"] == [0.0, 1.0]
     assert sum(answer["variables"]["day"][:2]) == 0.0
     assert len(explorer.explore_sample(given, [])["rows"]) == 5
+
+
+def test_a_model_of_one_variable_has_a_report(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"visits": [0, 1, 1, 2, 3] * 20})
+    page = fc.learn(rows, learner="factorised").report(tmp_path / "one.html").read_text()
+    assert "visits" in page

@@ -22,7 +22,7 @@ from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensem
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientError, TakeModels, fit
-from fedcircuits.federation.server.lost_clients import warn_of_lost
+from fedcircuits.federation.server.lost_clients import reason, warn_of_lost
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.why import Why
@@ -160,6 +160,11 @@ class FederationRun:
                 if not self.settings.allow_missing or error.client not in server.clients:
                     raise
                 server.lose(error.client, str(error))
+            except FederationError as error:  # the rule does not do without those who are lost
+                if not server.dropped:
+                    raise
+                told = [reason(client, why) for client, why in server.dropped.items()]
+                raise FederationError(f"{'; '.join(told)}. Without it: {error}") from None
         fed = self._glue(rule, fitted, server, why=why)
         if lost and not self.settings.allow_missing:
             raise FederationError(

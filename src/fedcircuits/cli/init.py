@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedcircuits import encoding
 from fedcircuits.cli.federation_file.draft import draft
 from fedcircuits.cli.output import Output
 from fedcircuits.errors import FederationError
@@ -31,7 +32,7 @@ def run(
         raise FederationError(f"cannot write {output}: no folder {output.parent}")
     tables = {path: read(path, sep=sep) for path in dict.fromkeys(files)}
     found = draft(tables, output.parent, label, id)
-    output.write_text(found.text, encoding="utf-8")
+    encoding.write(output, found.text.encode())
     rows = [
         [name, str(path), len(tables[path]), len(tables[path].columns)]
         for name, path in found.clients.items()

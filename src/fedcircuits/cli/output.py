@@ -186,7 +186,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
         else:
             frame.to_csv(path, index=not isinstance(frame.index, pd.RangeIndex))
     except OSError as error:
-        raise FedcircuitsError(f"cannot write {path}: {error.strerror}") from None
+        raise FedcircuitsError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _cell(value: Any) -> str:

@@ -27,6 +27,7 @@ from fedcircuits.errors import ClientError, StorageError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.envelope import unwrap, wrap
 from fedcircuits.federation.wire.names import Job
+from fedcircuits.federation.wire.replies import read_reply
 from fedcircuits.federation.wire.verbs import Verb
 
 LOG = logging.getLogger(__name__)
@@ -151,6 +152,18 @@ def _needed(history: list[Request]) -> list[Request]:
             later |= jobs
         kept.append((verb, payload))
     return kept[::-1]
+
+
+def _fault(client: str, request: Request, reply: bytes) -> str | None:
+    """Return why some bytes are no reply of a client to a request, None where they are one."""
+    verb, payload = request
+    if verb not in m.VERBS or failed(reply):
+        return None
+    try:
+        read_reply(_verb(verb), client, _verb(verb).request.from_bytes(payload), payload, reply)
+    except StorageError as error:
+        return str(error)
+    return None
 
 
 def failed(reply: bytes) -> bool:
@@ -287,6 +300,9 @@ class Replay:
         if len(bodies) != 1:
             return ClientError(name, "a reply that cannot be read: a parcel without an answer")
         known = self._known[name]
+        fault = _fault(name, request, bodies[0])
+        if fault is not None:  # neither kept nor counted: the next request brings the client back
+            return ClientError(name, f"a reply that cannot be read: {fault}")
         self._keep(name, request, bodies[0])
         if header.get("changed"):
             known.note(request)
@@ -302,7 +318,8 @@ class Replay:
             return
         with contextlib.suppress(StorageError):  # reported when the call is over
             header, bodies = unwrap(reply)
-            if "changed" in header and len(bodies) == 1:
+            whole = len(bodies) == 1 and _fault(name, request, bodies[0]) is None
+            if "changed" in header and whole:
                 self._keep(name, request, bodies[0])
 
     def catch_up(self, name: str, reply: bytes) -> bytes | None:

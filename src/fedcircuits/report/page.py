@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment
 
+from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import FedcircuitsError, unknown_name
 from fedcircuits.report import about_federation, figures, scores
@@ -73,7 +74,7 @@ def write_report(
         raise FedcircuitsError(unknown_name("variable", label, model.schema.names, "the model"))
     parts = list(sections(model, frame, label, seed))
     text = _render(model, label, frame, parts)
-    target.write_text(text, encoding="utf-8")
+    encoding.write(target, text.encode())
     if figures_to is not None:
         _write_figures(Path(figures_to), parts)
     return target
@@ -95,15 +96,17 @@ def sections(
     names = list(model.schema.names)[:MOST_IN_MATRIX]
     if label is not None and label not in names:
         names[-1] = label
-    shared = model.mutual_information_matrix(names)
+    # None where the model has one variable: there is nothing that it could depend on.
+    shared = model.mutual_information_matrix(names) if len(names) > 1 else None
     if rows is not None:
         yield _held_out(model, rows, label)
     if about_federation.is_federation(model):
         yield from _federation(model, rows, label)
-    if label is not None:
+    if label is not None and shared is not None:
         yield _movers(model, label, drawn, shared)
     yield _marginals(model, rows, drawn)
-    yield _dependence(shared)
+    if shared is not None:
+        yield _dependence(shared)
     yield _how_fitted(model)
 
 
@@ -316,9 +319,9 @@ def _render(model: Any, label: str | None, rows: pd.DataFrame | None, parts: lis
 
 
 def _write_figures(folder: Path, parts: list[Section]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     for part in parts:
         for title, svg in part.pictures:
             name = "".join(c if c.isalnum() else "-" for c in f"{part.title} {title}".lower())
             # Outside the page there is no text colour to take.
-            (folder / f"{name[:80]}.svg").write_text(svg.replace("currentColor", "#444444"))
+            text = svg.replace("currentColor", "#444444")
+            encoding.write(folder / f"{name[:80]}.svg", text.encode())

@@ -8,6 +8,11 @@ from fedcircuits.errors import FedcircuitsWarning
 from fedcircuits.federation.server.server import Server
 
 
+def reason(client: str, why: str) -> str:
+    """Return why a client left the run, with the client named once."""
+    return f"client {client!r}: {why.removeprefix(f'client {client!r}: ')}"
+
+
 def warn_of_lost(server: Server) -> None:
     """Warn of every client that the model was made without: why, and what left with it."""
     for client, why in server.dropped.items():
@@ -18,9 +23,8 @@ def warn_of_lost(server: Server) -> None:
             left = f"variables that left the model with it: {', '.join(map(repr, lost))}"
         else:
             left = "no variable left the model, since others hold its columns"
-        reason = why.removeprefix(f"client {client!r}: ")
         warnings.warn(
-            f"the model was made without the client {client!r}: {reason}; {left}",
+            f"the model was made without the {reason(client, why)}; {left}",
             FedcircuitsWarning,
             stacklevel=4,
         )

@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from fedcircuits.arrays import IntArray
-from fedcircuits.encoding import answers_of
 from fedcircuits.errors import (
     ClientError,
     FedcircuitsError,
@@ -25,6 +24,7 @@ from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_codes
+from fedcircuits.federation.wire.replies import read_reply
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import Facts, LabelAt, Setting
 from fedcircuits.federation.wire.transport import REFUSED, ClientAwayError, RefusedError, Transport
@@ -112,15 +112,11 @@ class Server:
                 continue
             shown: dict[str, Any] = {}
             try:
-                answers[client] = verb.reply.from_bytes(answer)
+                answers[client] = read_reply(
+                    verb, client, requests[client], payloads[client], answer
+                )
                 shown = self._shown(verb, client, requests[client], answers[client], answer)
-                fault = answers[client].fault(requests[client])
-                if answers_of(answer) != m.request_name(client, verb.name, payloads[client]):
-                    fault = fault or "it answers another request, or is of another client"
-                if fault is not None:
-                    raise StorageError(fault)
             except StorageError as error:
-                answers.pop(client, None)
                 failures[client] = _failure(client, answer, error)
             self.ledger.add(client, "to server", verb.phase, verb.name, answer, **shown)
         return {c: answers[c] for c in sorted(answers)}, failures

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -61,8 +62,13 @@ def save_state(path: Path, state: State) -> None:
         "history": list(state.history),
     }
     half = path.with_suffix(path.suffix + ".part")
-    save_file(_named(state), half, metadata={"einet": json.dumps(note)})
-    os.replace(half, path)
+    try:
+        save_file(_named(state), half, metadata={"einet": json.dumps(note)})
+        os.replace(half, path)
+    except (OSError, SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise StorageError(f"cannot write {path}: {error}") from None
 
 
 def load_state(path: Path, network: Network, device: torch.device | str) -> State:
