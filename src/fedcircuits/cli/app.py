@@ -33,6 +33,7 @@ app.command(epilog=RULE_LIST)(federations.federate)
 app.command()(federations.provision)
 app.command()(federations.silo)
 app.command()(federations.coordinate)
+app.command()(federations.experiment)
 
 
 def _show_version(wanted: bool) -> None:

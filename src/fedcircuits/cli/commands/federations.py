@@ -1,4 +1,4 @@
-"""Commands about federations: init, federate, provision, silo, coordinate, demo."""
+"""Commands about federations: init, federate, provision, silo, coordinate, demo, experiment."""
 
 from __future__ import annotations
 
@@ -163,3 +163,42 @@ def demo(seed: Seed = 0, json: Json = False) -> None:
     out = Output(json)
     with out.errors():
         run(out, seed)
+
+
+def experiment(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="density, scaling, classification, one-pass, communication or clients."
+        ),
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small variant: minutes on two cores.")
+    ] = False,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds, if not as listed.")] = None,
+    engine: Annotated[str, typer.Option(help="local, processes or ray.")] = "local",
+    data: Annotated[Path | None, typer.Option(help="Folder with the data sets.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda, for networks and EiNets.")] = "cpu",
+    records: Annotated[
+        Path, typer.Option(help="Parquet file of the results; what is in it is not run again.")
+    ] = Path("runs/experiments.parquet"),
+    page: Annotated[
+        Path | None, typer.Option(help="Folder for tables and figures; by default the records'.")
+    ] = None,
+    only_page: Annotated[
+        bool, typer.Option("--only-page", help="Run nothing: write the page from the records.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run one of the paper's experiments; a run that was stopped goes on where it was.
+
+    \b
+    Examples:
+      fedcircuits experiment density --quick --data DIR
+      fedcircuits experiment classification --data DIR --seeds 5
+    """
+    from fedcircuits.cli.experiment import run
+
+    out = Output(json)
+    with out.errors():
+        run(out, name, quick, seeds, engine, data, device, records, page, only_page)

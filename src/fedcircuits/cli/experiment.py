@@ -1,0 +1,48 @@
+"""`fedcircuits experiment`: run one of the paper's experiments and write its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcircuits.cli.output import Output
+from fedcircuits.experiments.experiment import Context, Experiment
+from fedcircuits.experiments.page import rows_of, table, write_page
+from fedcircuits.experiments.records import Records
+from fedcircuits.experiments.run import run as run_cells
+
+
+def run(
+    out: Output,
+    name: str,
+    quick: bool,
+    seeds: int | None,
+    engine: str,
+    data: Path | None,
+    device: str,
+    records: Path,
+    page: Path | None,
+    only_page: bool,
+) -> None:
+    """Run the cells that are not recorded yet, write the page, print its first table."""
+    experiment = Experiment.named(name, quick=quick, seeds=seeds)
+    notes: list[str] = []
+    if only_page:
+        found = Records(records)
+    else:
+        with out.progress() as progress:
+            context = Context(data, engine, device)
+            found, notes = run_cells(experiment, context, records, progress)
+    frame = found.frame()
+    words = f"fedcircuits experiment {name}" + (" --quick" if quick else "")
+    words += "" if seeds is None else f" --seeds {seeds}"
+    path = write_page(experiment, frame, page or records.parent, words)
+    for note in notes:
+        out.note(f"left out: {note}")
+    metric, title = next(iter(experiment.metrics.items()))
+    lines = list(table(experiment, rows_of(experiment, frame), metric, experiment.seeds))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    if len(cells) > 2:
+        out.table(title, cells[0], [list(row) for row in cells[2:]])
+    out.say(f"Records: {records}")
+    out.say(f"Page: {path}")
+    out.result({"records": str(records), "page": str(path), "left_out": notes, "rows": len(frame)})

@@ -1,0 +1,28 @@
+"""The paper's communication figure: bytes that were sent, beside the formulas of section 3.4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedcircuits.experiments import rivals
+from fedcircuits.experiments.cells import classification
+from fedcircuits.experiments.experiment import Cell, Context, Experiment
+from fedcircuits.federation.wire import ledger
+
+
+def run(cell: Cell, experiment: Experiment, context: Context) -> dict[str, Any]:
+    """Return measured bytes of one training, and what the formula of its method says."""
+    found = classification.run(cell, experiment, context)
+    setting = experiment.settings[cell.setting]
+    n, rows = int(setting["clients"]), int(found["rows"])
+    parameters = float(found.get("parameters") or 0)
+    rounds = int(experiment.options["rivals"]["rounds"])
+    if cell.model.startswith("FedAvg"):
+        formula = 4 * 2 * ledger.fed_avg(parameters, n, rounds)
+    elif cell.model.startswith("SplitNN"):
+        formula = 4 * 2 * ledger.split_nn(rows, 16, n - 1, rounds)
+    elif cell.model in rivals.RIVALS:
+        formula = float("nan")
+    else:
+        formula = 8 * ledger.fed_pc_horizontal(parameters / n, n)
+    return {**found, "bytes_formula": float(formula)}

@@ -1,0 +1,75 @@
+"""Results of cells: one tidy row each, in one Parquet file."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedcircuits.experiments.experiment import Cell
+
+KEY = ("experiment", "data", "setting", "model", "seed", "quick")
+PACKAGES = ("fedcircuits", "numpy", "scipy", "scikit-learn", "torch", "lightgbm", "xgboost")
+
+
+class Records:
+    """The file that a run adds to; a cell that is in it is not run again.
+
+    Args:
+        path: of the Parquet file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, Any]] = []
+        if path.exists():
+            self.rows = pd.read_parquet(path).to_dict("records")  # type: ignore[assignment]
+
+    def __contains__(self, cell: Cell) -> bool:
+        return any(tuple(row[name] for name in KEY) == cell.key for row in self.rows)
+
+    def add(self, cell: Cell, found: dict[str, Any]) -> None:
+        """Add a cell's result and write the file; a file is replaced whole or not at all."""
+        facts = dict(zip(KEY, cell.key, strict=True))
+        self.rows.append({**facts, **found, **about_this_run()})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_suffix(".part")
+        pd.DataFrame(self.rows).to_parquet(draft, index=False)
+        draft.replace(self.path)
+
+    def frame(self) -> pd.DataFrame:
+        """Return all rows."""
+        return pd.DataFrame(self.rows, columns=None if self.rows else list(KEY))
+
+
+def about_this_run() -> dict[str, str]:
+    """Return date, machine and versions."""
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return {
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "versions": ", ".join(found),
+    }
+
+
+def machine() -> str:
+    """Return processor, cores and Python version, in words."""
+    model = platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"

@@ -1,0 +1,174 @@
+"""Experiments are whole, run each cell once, and their pages follow from their records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedcircuits.experiments import data
+from fedcircuits.experiments.experiment import (
+    NAMES,
+    Context,
+    Experiment,
+    ExperimentError,
+    published,
+)
+from fedcircuits.experiments.page import in_cell, lines, rows_of, write_page
+from fedcircuits.experiments.records import Records
+from fedcircuits.experiments.run import run
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+SMALL: dict[str, Any] = {
+    "title": "Small",
+    "text": "Two settings.",
+    "seeds": 1,
+    "data": ["cancer"],
+    "models": ["published"],
+    "metrics": {"log_likelihood": "log-likelihood", "relative_seconds": "run time"},
+    "settings": {
+        "centralised": {"split": "none"},
+        "rows": {"split": "rows", "clients": 2, "how": "iid"},
+    },
+    "options": {"epochs": 1},
+    "paper": {"cancer": {"rows": {"published": {"log_likelihood": [-38.5, 1.1]}}}},
+    "quick": {"most_rows": 150},
+}
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_cells_are_distinct_and_the_papers_figures_have_a_place(name: str, quick: bool) -> None:
+    experiment = Experiment.named(name, quick=quick)
+    keys = [cell.key for cell in experiment.cells()]
+    assert keys
+    assert len(set(keys)) == len(keys)
+    whole = Experiment.named(name)
+    for of_data, settings in whole.paper.items():
+        assert of_data in whole.data
+        for setting, models in settings.items():
+            assert setting in whole.settings
+            for model, figures in models.items():
+                assert model in whole.models
+                assert set(figures) <= set(whole.metrics)
+
+
+def test_the_quick_variant_is_smaller() -> None:
+    for name in NAMES:
+        quick = list(Experiment.named(name, quick=True).cells())
+        assert 5 * len(quick) <= len(list(Experiment.named(name).cells())), name
+
+
+def test_unknown_experiment_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ExperimentError, match=r"density"):
+        Experiment.named("densty")
+
+
+def test_parameters_of_the_appendix() -> None:
+    assert published("rows", "income") == {"threshold": 0.3, "min_instances": 200}
+    assert published("both", "credit") == {"threshold": 0.5, "min_instances": 50}
+    assert published("none", "cancer") == published("rows", "cancer")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Path, pd.DataFrame]:
+    experiment = Experiment.read("density", SMALL, quick=True)
+    path = tmp_path_factory.mktemp("records") / "a.parquet"
+    records, notes = run(experiment, Context(), path)
+    assert notes == []
+    return experiment, path, records.frame()
+
+
+def test_one_tidy_row_a_cell(small: tuple[Experiment, Path, pd.DataFrame]) -> None:
+    _, path, frame = small
+    assert len(frame) == 2
+    assert list(frame["setting"]) == ["centralised", "rows"]
+    for name in ("log_likelihood", "seconds_slowest", "bytes", "rows", "date", "versions"):
+        assert frame[name].notna().all(), name
+    pd.testing.assert_frame_equal(pd.read_parquet(path), frame)
+
+
+def test_what_is_recorded_is_not_run_again(small: tuple[Experiment, Path, pd.DataFrame]) -> None:
+    experiment, path, frame = small
+    asked: list[str] = []
+    records, _ = run(experiment, Context(), path, lambda _, text: asked.append(text))
+    assert asked == []
+    assert len(records.frame()) == len(frame)
+
+
+def test_the_same_seed_gives_the_same_figures(
+    small: tuple[Experiment, Path, pd.DataFrame], tmp_path: Path
+) -> None:
+    experiment, _, frame = small
+    again, _ = run(experiment, Context(), tmp_path / "b.parquet")
+    np.testing.assert_array_equal(again.frame()["log_likelihood"], frame["log_likelihood"])
+    np.testing.assert_array_equal(again.frame()["bytes"], frame["bytes"])
+
+
+def test_page_shows_ours_beside_the_papers_figure(
+    small: tuple[Experiment, Path, pd.DataFrame], tmp_path: Path
+) -> None:
+    experiment, _, frame = small
+    page = write_page(experiment, frame, tmp_path, "a command").read_text()
+    value = frame.set_index("setting")["log_likelihood"]["rows"]
+    assert f"| cancer | rows | {value:,.2f} *-38.5 ± 1.1* |" in page
+    assert "`a command`" in page
+    assert (tmp_path / "density.quick.svg").read_text().startswith("<?xml")
+
+
+def test_run_time_is_relative_to_the_same_model_and_seed() -> None:
+    experiment = Experiment.read("density", SMALL)
+    facts = {"experiment": "density", "data": "cancer", "model": "published", "quick": False}
+    seconds = [("centralised", 0, 4.0), ("rows", 0, 1.0), ("centralised", 1, 2.0), ("rows", 1, 1.0)]
+    frame = pd.DataFrame(
+        [{**facts, "setting": s, "seed": k, "seconds_slowest": t} for s, k, t in seconds]
+    )
+    assert list(rows_of(experiment, frame)["relative_seconds"]) == [1.0, 0.25, 1.0, 0.5]
+
+
+def test_spread_has_n_less_one_and_few_seeds_are_named() -> None:
+    assert in_cell(np.array([1.0, 3.0]), "auc", 2) == "2.0000 ± 1.4142"
+    assert in_cell(np.array([1.0]), "auc", 5) == "1.0000 (1)"
+    assert in_cell(np.array([]), "auc", 5) == ""
+
+
+def test_missing_data_says_what_to_fetch(tmp_path: Path) -> None:
+    note = data.available("income", tmp_path)
+    assert note is not None
+    assert "adult.parquet" in note
+    assert data.available("cancer", None) is None
+    experiment = Experiment.named("communication")
+    with pytest.raises(ExperimentError, match=r"fetch adult\.parquet"):
+        run(experiment, Context(tmp_path), tmp_path / "r.parquet")
+
+
+def test_synthetic_data_couple_clusters_by_degrees() -> None:
+    pytest.importorskip("torch")
+    from fedcircuits.experiments.cells.one_pass import coupled
+
+    found = []
+    for share in (0.0, 0.5, 1.0):
+        frame = coupled(share, 0).train
+        halves = frame.iloc[:, :4].to_numpy(), frame.iloc[:, 4:8].to_numpy()
+        joint = np.corrcoef(np.concatenate(halves, axis=1), rowvar=False)[:4, 4:]
+        found.append(np.abs(joint).max())
+    assert found[0] < 0.1 < found[1] < found[2]
+
+
+@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda path: path.stem)
+def test_results_in_the_docs_follow_from_their_records(page: Path) -> None:
+    name = page.stem
+    if name in ("index", "README"):
+        pytest.skip("a page of links")
+    quick = name.endswith(".quick")
+    experiment = Experiment.named(name.removesuffix(".quick"), quick=quick)
+    frame = Records(RESULTS / "experiments.parquet").frame()
+    text = page.read_text()
+    command = text.split("`")[1]
+    figures = [RESULTS / f"{name}.svg"]
+    shown = [line for line in lines(experiment, frame, command, figures) if line.startswith("|")]
+    assert [line for line in text.splitlines() if line.startswith("|")] == shown
