@@ -56,5 +56,6 @@ def _of_images(
             max_variance=0.25,
         )  # fmt: skip
         return learner, {"agreement": "independent", "glueing": "combinatorial"}, None
-    rule = {"agreement": "independent"} if setting["split"] == "rows" else {}
-    return EiNet(epochs=epochs), rule, None
+    # A mixture of one model a client; a client alone would be split into clusters.
+    plain = {"agreement": "independent", "n_clusters": 1}
+    return EiNet(epochs=epochs), plain if setting["split"] == "rows" else {}, None

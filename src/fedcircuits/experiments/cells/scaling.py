@@ -41,7 +41,7 @@ def run(cell: Cell, experiment: Experiment, context: Context) -> dict[str, Any]:
         clients = {f"client-{at + 1:02d}": train[owner == at] for at in range(n)}
         model = federate(
             clients, learner=_einet(width, options, context), seed=cell.seed,
-            agreement="independent", engine=ClockedEngine,
+            agreement="independent", n_clusters=1, engine=ClockedEngine,
         )  # fmt: skip
         slowest = max(ClockedEngine.seconds.values())
     log_probs = np.concatenate(
