@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.assemble import Assembler
+from fedcircuits.circuits.compiled.run import Compiled
 from fedcircuits.circuits.evaluation_plan import EvaluationPlan, Index, as_index
 from fedcircuits.circuits.leaf_group import LeafGroup
 from fedcircuits.circuits.leaves import family_named
@@ -102,13 +103,18 @@ class Circuit(Density):
         """Where the leaves of one column are among all leaves."""
         return self._leaves_by_column[column]
 
+    def n_leaves_over(self, column: int) -> int:
+        """Number of leaves of one column."""
+        return sum(group.size for group in self.groups if group.column == column)
+
     @cached_property
     def _leaves_by_column(self) -> list[Index]:
         columns = range(len(self.schema))
         return [as_index(np.flatnonzero(self.leaf_column == at)) for at in columns]
 
     @cached_property
-    def _scopes(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    def node_scopes(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """(n_nodes, words) the columns below each node, as bits."""
         return self.structure.scopes(self._leaf_scopes)
 
     @property
@@ -120,7 +126,7 @@ class Circuit(Density):
         """(n_nodes,) whether a node's scope holds the column."""
         bit = np.left_shift(np.uint64(1), np.uint64(column % 64))
         answer: np.ndarray[tuple[int], np.dtype[np.bool_]]
-        answer = (self._scopes[:, column // 64] & bit) != 0
+        answer = (self.node_scopes[:, column // 64] & bit) != 0
         return answer
 
     @cached_property
@@ -134,9 +140,19 @@ class Circuit(Density):
         return choice_slots(self.structure, self.leaf_column)
 
     @cached_property
+    def n_choices(self) -> int:
+        """Random numbers that a row's tree takes."""
+        return int(self.choice_slots.max(initial=-1)) + 1
+
+    @cached_property
     def plan(self) -> EvaluationPlan:
         """The steps of evaluation, computed once."""
         return EvaluationPlan.of(self.structure)
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        """The circuit laid out for compiled passes, worked out once."""
+        return Compiled(self)
 
     @property
     def n_nodes(self) -> int:
@@ -181,6 +197,13 @@ class Circuit(Density):
 
     def moment_table(self, table: Table, order: int) -> FloatArray:
         return moments(self, table, order)
+
+    def moment_of(self, table: Table, column: int, order: int) -> FloatArray:
+        raw = moments(self, table, order, [column])[:, 0]
+        if not self.schema.variables[column].missing_state:
+            return raw
+        with np.errstate(invalid="ignore"):
+            return np.asarray(raw / moments(self, table, 0, [column])[:, 0])
 
     def variance_table(self, table: Table) -> FloatArray:
         return variances(self, table)

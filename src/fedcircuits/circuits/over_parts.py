@@ -107,7 +107,7 @@ class OverParts(Density):
         slots = choice_slots(self.structure, lowest)
         visits: list[list[IntArray]] = [[] for _ in self.parts]
         for where, rows in table.chunks(self._rows_at_once()):
-            choose = at_random(slots, len(rows), rng)
+            choose = at_random(slots, rng.random((len(rows), int(slots.max()) + 1)))
             leaves, leaf_rows = walk(self.plan, self._values(rows), choose)
             for at in np.unique(leaves):
                 visits[at].append(where.start + np.sort(leaf_rows[leaves == at]))

@@ -138,3 +138,5 @@ CLONES void tilt_flows(int64_t n, int64_t Y, int64_t H, const int32_t *first,
     }
   }
 }
+
+#include "circuit_pass.inc"

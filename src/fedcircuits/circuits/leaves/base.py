@@ -84,6 +84,18 @@ class LeafFamily(ABC):
     ) -> Within:
         """The L leaves given that the encoded value lies in a set."""
 
+    def table_of(self, params: Params) -> FloatArray | None:
+        """(L, s) probabilities of the states, where a leaf is a table of them; else None."""
+        del params
+        return None
+
+    def locate(self, grid: Grid | None, x: FloatArray) -> tuple[IntArray, FloatArray | None]:
+        """(n,) states of encoded values and (n,) log-densities within them, None for all 0.
+
+        For families with a table; a state outside 0..s-1 is a value of density 0.
+        """
+        raise NotImplementedError(f"{self.name} leaves have no table")
+
     def n_parameters(self, params: Params) -> int:
         """Free parameters of all L leaves together."""
         return int(sum(params[name].size for name in self.parameters))

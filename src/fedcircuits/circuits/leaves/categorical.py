@@ -38,6 +38,13 @@ class Categorical(LeafFamily):
         del grid
         return table_faults(params, "probs", variable.n_codes)
 
+    def table_of(self, params: Params) -> FloatArray | None:
+        return params["probs"]
+
+    def locate(self, grid: Grid | None, x: FloatArray) -> tuple[IntArray, FloatArray | None]:
+        del grid
+        return x.astype(np.int64), None
+
     def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
         del grid
         return log_lookup(params["probs"], x.astype(np.int64))

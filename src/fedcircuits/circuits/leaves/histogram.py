@@ -56,6 +56,13 @@ class Histogram(LeafFamily):
                 faults.append(f"its grid leaves the declared domain {variable.domain}")
         return faults
 
+    def table_of(self, params: Params) -> FloatArray | None:
+        return params["masses"]
+
+    def locate(self, grid: Grid | None, x: FloatArray) -> tuple[IntArray, FloatArray | None]:
+        assert grid is not None
+        return grid.locate(x)
+
     def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
         assert grid is not None
         states, log_within = grid.locate(x)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.leaf_group import LeafGroup
-from fedcircuits.circuits.passes import chunked, leaves_within
+from fedcircuits.circuits.passes import leaves_within
 from fedcircuits.circuits.queries.flows import leaf_flows
 from fedcircuits.density import powers
 from fedcircuits.schema import Table
@@ -18,21 +19,28 @@ if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
 
 
-def moments(circuit: Circuit, table: Table, order: int) -> FloatArray:
-    """(n, D) conditional raw moments; of an observed cell, its own power."""
-    answer = np.empty((len(table), len(circuit.schema)))
-    of_leaf = leaf_moments(circuit, order)
-    for part, rows in chunked(circuit, table):
-        flows = leaf_flows(circuit, rows)  # (n_leaves, n)
-        for at, variable in enumerate(circuit.schema):
-            flow = flows[circuit.leaves_over(at)]  # (L, n)
-            answer[part, at] = mean_over(of_leaf[circuit.leaves_over(at), None], flow)
+def moments(
+    circuit: Circuit, table: Table, order: int, columns: Sequence[int] | None = None
+) -> FloatArray:
+    """(n, d) conditional raw moments of columns (all if not given); of an observed cell, its power.
+
+    Leaves over a column that is observed throughout are not asked.
+    """
+    columns = range(len(circuit.schema)) if columns is None else columns
+    answer = np.empty((len(table), len(columns)))
+    asked = [at for at in columns if not table.observed[:, at].all()]
+    place = {at: i for i, at in enumerate(columns)}
+    of_leaf = {at: leaf_moments(circuit, at, order) for at in asked}
+    for part, rows, flows in leaf_flows(circuit, table, asked) if asked else ():
+        for at, flow in flows.items():  # (L, n)
+            found = mean_over(of_leaf[at][:, None], flow)
             for region, mine in rows.regions_at(at):
                 inside = leaf_moments_within(circuit, at, region, order)  # (L,)
-                answer[part, at][mine] = mean_over(inside[:, None], flow[:, mine])
-            seen = rows.observed[:, at]
-            own = powers(variable, rows.values[seen, at], order)
-            answer[part, at][seen] = own
+                found[mine] = mean_over(inside[:, None], flow[:, mine])
+            answer[part, place[at]] = found
+    for at, i in place.items():
+        seen = table.observed[:, at]
+        answer[seen, i] = powers(circuit.schema.variables[at], table.values[seen, at], order)
     return answer
 
 
@@ -44,17 +52,14 @@ def variances(circuit: Circuit, table: Table) -> FloatArray:
     """
     answer = np.empty((len(table), len(circuit.schema)))
     there, mean, variance = leaf_spreads(circuit)
-    for part, rows in chunked(circuit, table):
-        flows = leaf_flows(circuit, rows)  # (n_leaves, n)
+    for part, rows, flows in leaf_flows(circuit, table, range(len(circuit.schema))):
         for at, variable in enumerate(circuit.schema):
-            mine = circuit.leaves_over(at)
-            found = total_variance(
-                there[mine, None] * flows[mine], mean[mine, None], variance[mine, None]
-            )
+            mine, flow = circuit.leaves_over(at), flows[at]
+            found = total_variance(there[mine, None] * flow, mean[mine, None], variance[mine, None])
             for region, within in rows.regions_at(at):
                 p, m, v = leaf_spreads_within(circuit, at, region)
-                flow = flows[mine][:, within]
-                found[within] = total_variance(p[:, None] * flow, m[:, None], v[:, None])
+                inside = p[:, None] * flow[:, within]
+                found[within] = total_variance(inside, m[:, None], v[:, None])
             seen = rows.observed[:, at]
             has_value = powers(variable, rows.values[seen, at], 0) > 0
             found[seen] = np.where(has_value, 0.0, np.nan)
@@ -88,12 +93,13 @@ def total_variance(weights: FloatArray, means: FloatArray, variances: FloatArray
     return np.where(weights.sum(axis=0) > 0, answer, np.nan)
 
 
-def leaf_moments(circuit: Circuit, order: int) -> FloatArray:
-    """(n_leaves,) moment of every leaf."""
+def leaf_moments(circuit: Circuit, column: int | None, order: int) -> FloatArray:
+    """(L,) moment of every leaf of one column, or of every leaf."""
     return np.concatenate(
         [
             g.family.moment(g.params, g.grid, circuit.schema.variables[g.column], order)
             for g in circuit.groups
+            if column is None or g.column == column
         ]
     )
 
@@ -122,7 +128,7 @@ def _groups_at(circuit: Circuit, column: int) -> list[LeafGroup]:
 
 def leaf_spreads(circuit: Circuit) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(n_leaves,) of every leaf: the probability of a value, its mean and its variance."""
-    there, first = leaf_moments(circuit, 0), leaf_moments(circuit, 1)
+    there, first = leaf_moments(circuit, None, 0), leaf_moments(circuit, None, 1)
     mean = np.divide(first, there, out=np.zeros_like(first), where=there > 0)
     variance = [
         g.family.variance(g.params, g.grid, circuit.schema.variables[g.column])

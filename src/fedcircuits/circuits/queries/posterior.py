@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.circuits.passes import chunked, leaves_within
+from fedcircuits.circuits.passes import leaves_within
 from fedcircuits.circuits.queries.flows import leaf_flows
 from fedcircuits.density import outcome_codes
 from fedcircuits.schema import Table
@@ -22,12 +22,11 @@ def posterior(circuit: Circuit, table: Table, column: int) -> FloatArray:
     codes = outcome_codes(circuit.schema.variables[column])  # (k,)
     table = table.hide(column)
     groups = [g for g in circuit.groups if g.column == column]
-    masses = [np.exp(g.family.log_prob(g.params, g.grid, codes)) for g in groups]  # (L, k)
-    answer = np.zeros((len(table), codes.size))
-    for part, rows in chunked(circuit, table):
-        flows = leaf_flows(circuit, rows, column)  # (n_leaves, n)
-        for group, mass in zip(groups, masses, strict=True):
-            answer[part] += flows[group.nodes].T @ mass
+    masses = [np.exp(g.family.log_prob(g.params, g.grid, codes)) for g in groups]
+    mass = np.concatenate(masses)  # (L, k)
+    answer = np.empty((len(table), codes.size))
+    for part, _, flows in leaf_flows(circuit, table, [column]):
+        answer[part] = flows[column].T @ mass
     with np.errstate(invalid="ignore"):
         return np.asarray(answer / answer.sum(axis=1, keepdims=True))
 
@@ -36,16 +35,15 @@ def masses(circuit: Circuit, table: Table, column: int, regions: list[Region]) -
     """(n, k) probability that one variable lies in each of k sets, given the other cells."""
     table = table.hide(column)
     groups = [g for g in circuit.groups if g.column == column]
-    answer = np.zeros((len(table), len(regions)))
+    answer = np.empty((len(table), len(regions)))
     inside = [
         np.exp(np.stack([leaves_within(circuit, g, r).log_mass for r in regions], axis=1))
         for g in groups
-    ]  # (L, k)
-    total = np.zeros(len(table))
-    for part, rows in chunked(circuit, table):
-        flows = leaf_flows(circuit, rows, column)  # (n_leaves, n)
-        for group, mass in zip(groups, inside, strict=True):
-            answer[part] += flows[group.nodes].T @ mass
-            total[part] += flows[group.nodes].sum(axis=0)
+    ]
+    mass = np.concatenate(inside)  # (L, k)
+    total = np.empty(len(table))
+    for part, _, flows in leaf_flows(circuit, table, [column]):
+        answer[part] = flows[column].T @ mass
+        total[part] = flows[column].sum(axis=0)
     with np.errstate(invalid="ignore"):
         return np.asarray(answer / total[:, None])

@@ -17,7 +17,7 @@ Choose = Callable[[FloatArray, IntArray, IntArray], IntArray]
 PAIRS_PER_BLOCK = 2**22
 
 
-def at_random(slots: IntArray, n_rows: int, rng: np.random.Generator) -> Choose:
+def at_random(slots: IntArray, uniform: FloatArray) -> Choose:
     """Choose by inversion on the children's posterior weights.
 
     Every row takes the same number of uniform numbers from the generator, whatever it visits, so
@@ -25,10 +25,8 @@ def at_random(slots: IntArray, n_rows: int, rng: np.random.Generator) -> Choose:
 
     Args:
         slots: (n_nodes,) which of a row's numbers each sum uses (see `choice_slots`).
-        n_rows: how many rows are to be walked.
-        rng: where the numbers come from.
+        uniform: (n, choices) the numbers.
     """
-    uniform = rng.random((n_rows, int(slots.max()) + 1))
 
     def choose(scores: FloatArray, sums: IntArray, rows: IntArray) -> IntArray:
         weights = np.exp(scores - np.maximum(scores.max(axis=1, keepdims=True), LOWEST))  # (p, r)

@@ -1,0 +1,187 @@
+"""Calls of the compiled passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.circuits.compiled.cells import LeafTables, look_up
+from fedcircuits.circuits.compiled.program import Program
+from fedcircuits.native import Kernels, addresses, kernels
+from fedcircuits.schema import Table
+
+if TYPE_CHECKING:
+    from fedcircuits.circuits.circuit import Circuit
+
+CHUNK_BYTES = 512 * 1024  # values of the rows of a chunk, which should stay in a core's cache
+MOST_ROWS = 8192  # looked up at once
+MOST_NUMBERS = 2**22  # flows kept at once
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What one pass found.
+
+    Attributes:
+        log_prob: (n,) value of the root.
+        risky: (n,) numbers of the rows that are to be worked out again in log-space.
+        flows: (n, L) flows of the leaves of the wanted columns, in the order of the leaves.
+        leaf_of: (n, D) the leaf of each unknown cell in the row's tree.
+    """
+
+    log_prob: FloatArray
+    risky: IntArray
+    flows: FloatArray | None = None
+    leaf_of: NDArray[np.int32] | None = None
+
+    def again(self) -> Iterator[IntArray]:
+        """The risky rows, a few at a time."""
+        for start in range(0, self.risky.size, 64):
+            yield self.risky[start : start + 64]
+
+
+class Compiled:
+    """A circuit prepared for compiled passes; a function of the circuit, which keeps it."""
+
+    def __init__(self, circuit: Circuit) -> None:
+        """Lay out the circuit; tables are made when first asked for."""
+        self.circuit = circuit
+        self.program = Program.of(circuit)
+
+    @cached_property
+    def _sums(self) -> LeafTables:
+        return LeafTables(self.circuit, self.program, is_max=False)
+
+    @cached_property
+    def _maxima(self) -> LeafTables:
+        return LeafTables(self.circuit, self.program, is_max=True)
+
+    @cached_property
+    def _choice(self) -> NDArray[np.int32]:
+        """(n_nodes,) by position, which random number of a row a sum uses."""
+        slots = self.circuit.choice_slots
+        choice = np.zeros(slots.size, dtype=np.int32)
+        choice[self.program.position] = slots
+        return choice
+
+    @cached_property
+    def _column_of(self) -> NDArray[np.int32]:
+        return self.circuit.leaf_column.astype(np.int32)
+
+    @cached_property
+    def _fixed(self) -> NDArray[np.uintp]:
+        program = self.program
+        return addresses(
+            [program.ops, program.args, program.weights, program.scopes, program.op_of]
+        )
+
+    def __call__(
+        self,
+        native: Kernels,
+        table: Table,
+        *,
+        is_max: bool = False,
+        wanted: list[int] | None = None,
+        walk: bool = False,
+        uniform: FloatArray | None = None,
+    ) -> Found:
+        """One pass up, and what else is asked for.
+
+        Args:
+            native: the compiled loops.
+            table: n rows.
+            is_max: the best induced tree instead of the sum of all.
+            wanted: columns whose leaves' flows are wanted.
+            walk: find one induced tree a row, at its unknown cells.
+            uniform: (n, choices) numbers that choose it; the likeliest child of each sum if not
+                given.
+        """
+        circuit, program = self.circuit, self.program
+        n, n_nodes = len(table), circuit.n_nodes
+        found = look_up(self._maxima if is_max else self._sums, table)
+        active: NDArray[np.bool_] = np.asarray(
+            (program.scopes & _bits(found.known[None])).any(axis=1)
+        )
+        chunk = int(np.clip(CHUNK_BYTES // (8 * n_nodes), 4, 64))
+        chunk = max(1, min(chunk, n))
+        log_prob, risky = np.empty(n), np.zeros(n, dtype=np.uint8)
+        values = np.empty((chunk, n_nodes))
+        scales = np.empty((2, program.n_ops, chunk))
+        space = np.empty((2 * chunk + 1, program.widest))
+        exponents = np.empty(program.widest, dtype=np.int64)
+        stack = np.empty(len(circuit.schema) + program.widest + 8, dtype=np.int64)
+        flows = leaf_flows = leaf_of = unknown = bits = None
+        firsts = sizes = np.zeros(0, dtype=np.int64)
+        if wanted is not None:
+            groups = [g for at in wanted for g in circuit.groups if g.column == at]
+            firsts = np.array([g.first for g in groups], dtype=np.int64)
+            sizes = np.array([g.size for g in groups], dtype=np.int64)
+            asked = np.zeros((1, len(circuit.schema)), dtype=bool)
+            asked[0, wanted] = True
+            bits = _bits(asked)
+            flows = np.empty((chunk, n_nodes))
+            leaf_flows = np.empty((n, int(sizes.sum())))
+        choice = self._choice if walk else None
+        if walk:
+            unknown = _bits(~table.observed)
+            leaf_of = np.full(table.values.shape, -1, dtype=np.int32)
+        by_slot = [
+            addresses([None if m is None else m.rows for m in found.numbers]),
+            addresses([None if m is None else m.level for m in found.numbers]),
+            addresses(found.cells),
+            addresses(found.within),
+            addresses([None if m is None else m.dropped for m in found.numbers]),
+        ]
+        work: list[NDArray[Any] | None]
+        work = [active, choice, self._column_of, values, flows]
+        work += [scales[0], scales[1], space[0], space[1 : 1 + chunk], space[1 + chunk :]]
+        pointers = np.concatenate(
+            [self._fixed, addresses(by_slot), addresses([*work, exponents, stack])]
+        )
+        numbers = [n, chunk, n_nodes, program.n_ops, program.scopes.shape[1]]
+        numbers += [circuit.structure.n_leaves, int(is_max), circuit.n_choices, len(circuit.schema)]
+        native.call(
+            "circuit_rows",
+            np.array(numbers, dtype=np.int64),
+            pointers,
+            log_prob,
+            risky,
+            bits,
+            firsts,
+            sizes,
+            firsts.size,
+            leaf_flows,
+            0 if leaf_flows is None else leaf_flows.shape[1],
+            unknown,
+            uniform,
+            leaf_of,
+        )
+        return Found(log_prob, np.flatnonzero(risky), leaf_flows, leaf_of)
+
+
+def compiled(circuit: Circuit) -> tuple[Compiled, Kernels] | None:
+    """The compiled passes of a circuit, or None where its passes in NumPy are to be used."""
+    native = kernels()
+    if native is None or not circuit.compiled.program.pays:
+        return None
+    return circuit.compiled, native
+
+
+def row_blocks(table: Table, width: int = 1) -> Iterator[tuple[slice, Table]]:
+    """Blocks of rows of which `width` numbers a row are kept."""
+    return table.chunks(int(np.clip(MOST_NUMBERS // max(width, 1), 64, MOST_ROWS)))
+
+
+def _bits(columns: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """(n, words) truth values (n, D) as bits, as scopes are written."""
+    n, d = columns.shape
+    words = (d + 63) // 64
+    padded = np.zeros((n, 64 * words), dtype=bool)
+    padded[:, :d] = columns
+    return np.packbits(padded, axis=1, bitorder="little").view("<u8")
