@@ -63,7 +63,7 @@ def check(circuit: Circuit, table: Table) -> None:
     fast = compiled(circuit)
     assert fast is not None
     found = fast[0](fast[1], table, is_max=True, walk=True)
-    values = mpe._max_product_values(circuit, table, mpe._modes(circuit))
+    values = mpe._max_product_values(circuit, table, circuit.modes)
     kept = np.delete(np.arange(len(table)), found.risky)
     np.testing.assert_allclose(found.log_prob[kept], values[-1, kept], rtol=1e-9, atol=1e-9)
     assert found.leaf_of is not None

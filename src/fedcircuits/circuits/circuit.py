@@ -135,6 +135,16 @@ class Circuit(Density):
         return {}
 
     @cached_property
+    def outcome_masses(self) -> dict[int, FloatArray]:
+        """Masses of outcomes at the leaves, by column (see `queries/posterior.py`)."""
+        return {}
+
+    @cached_property
+    def modes(self) -> list[tuple[FloatArray, FloatArray]]:
+        """Of every group, (L,) modes and (L,) log-densities there."""
+        return [g.family.mode(g.params, g.grid) for g in self.groups]
+
+    @cached_property
     def choice_slots(self) -> IntArray:
         """(n_nodes,) which random number of a row each sum uses."""
         return choice_slots(self.structure, self.leaf_column)
@@ -304,7 +314,7 @@ def _from_record(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Circui
     for at, entry in enumerate(header["groups"]):
         family = family_named(entry["family"])
         column = entry["column"]
-        if not isinstance(column, int) or not 0 <= column < len(schema):
+        if type(column) is not int or not 0 <= column < len(schema):
             raise StorageError(f"leaf group {at} is over column {column!r} of {len(schema)}")
         params = {name: floats(arrays, f"leaf.{at}.{name}") for name in family.parameters}
         grid = entry["grid"]

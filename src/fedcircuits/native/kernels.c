@@ -139,4 +139,51 @@ CLONES void tilt_flows(int64_t n, int64_t Y, int64_t H, const int32_t *first,
   }
 }
 
+/* How many of m sorted numbers are at most x (or below x, where strictly). */
+static inline int64_t count_below(int64_t m, const double *sorted, double x, int strictly) {
+  int64_t low = 0, high = m;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (strictly ? sorted[middle] < x : sorted[middle] <= x) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/* States of values on a grid, -1 for none, and log-densities within them; tails are left at 0.
+
+   ends: numbers of edges m, atoms k, states, whether whole numbers, state of "missing" or -1,
+   states of the tails or -1. in_tails: how many values are there.
+   of_atom (k), of_interval (m + 1): states; start (states + 1), ramp (3, states + 1): log-density at
+   the start of a bin and its tilt, lower and upper end, last for no state. */
+void grid_locate(int64_t n, const double *x, const int64_t *ends, const double *edges,
+                 const double *atoms, const int64_t *of_atom, const int64_t *of_interval,
+                 const double *start, const double *ramp, int64_t *states, double *within,
+                 int64_t *in_tails) {
+  const int64_t m = ends[0], k = ends[1], n_states = ends[2], whole = ends[3], missing = ends[4];
+  const double *tilt = ramp, *low = ramp + n_states + 1, *high = low + n_states + 1;
+  for (int64_t i = 0; i < n; i++) {
+    const double value = x[i];
+    int64_t at = count_below(m, edges, value, 0), state;
+    if (isnan(value)) at = m; /* as NumPy sorts it */
+    if (m > 1 && value == edges[m - 1]) at = m - 1;
+    state = of_interval[at];
+    if (k) {
+      at = count_below(k, atoms, value, 1);
+      if (at < k && atoms[at] == value) state = of_atom[at];
+    }
+    if (whole && !(value == floor(value) || isinf(value))) state = -1;
+    if (isinf(value) && value > 0) state = missing;
+    states[i] = state;
+    at = state < 0 ? n_states : state;
+    double level = start[at];
+    if (tilt[at] != 0) {
+      const double unit = isinf(high[at] - low[at]) ? 0.5 : 1.0;
+      level += tilt[at] * ((value * unit - low[at] * unit) / (high[at] * unit - low[at] * unit));
+    }
+    within[i] = level;
+    *in_tails += state >= 0 && (state == ends[5] || state == ends[6]);
+  }
+}
+
 #include "circuit_pass.inc"

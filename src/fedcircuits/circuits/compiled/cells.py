@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedcircuits.circuits.compiled.program import Program
 from fedcircuits.circuits.leaf_group import LeafGroup
 from fedcircuits.circuits.leaves.tables import log_table
 from fedcircuits.circuits.passes import leaves_within
+from fedcircuits.native import Addresses, addresses
 from fedcircuits.schema import Table
 
 if TYPE_CHECKING:
@@ -63,18 +64,27 @@ class Numbers:
 class LeafTables:
     """Tables of all slots of a program, for sums or for the best induced tree.
 
-    A table group has a row for every state, then one for a cell of which nothing is known and one
-    for a value without a state.
+    A slot is a leaf group or, after those, a sum over leaves of one. A group of tables has a row
+    for every state, then one for a cell of which nothing is known and one for a value without a
+    state.
     """
 
     def __init__(self, circuit: Circuit, program: Program, is_max: bool) -> None:
         """Work out the tables of the groups and of the sums over their leaves."""
         self.circuit, self.program, self.is_max = circuit, program, is_max
-        self.groups = [self._of_group(group) for group in circuit.groups]
-        self.folds = [
-            None if (base := self.groups[fold.group]) is None else self._folded(base, at)
-            for at, fold in enumerate(program.folds)
-        ]
+        groups = circuit.groups
+        self.numbers = [self._of_group(group) for group in groups]
+        for at, fold in enumerate(program.folds):
+            base = self.numbers[fold.group]
+            self.numbers.append(None if base is None else self.folded(base, at))
+        self.group_of_slot = np.array([*range(len(groups)), *(f.group for f in program.folds)])
+        self.fixed = numbers_at(self.numbers)  # (3, slots)
+        self.columns = np.array([group.column for group in groups], dtype=np.int64)
+        sizes = [0 if m is None else m.level.size - 2 for m in self.numbers[: len(groups)]]
+        self.n_states = np.array(sizes, dtype=np.int32)[:, None]  # (groups, 1)
+        self.coded = np.array(
+            [g.grid is None and s > 0 for g, s in zip(groups, sizes, strict=True)]
+        )
 
     def unknown(self, group: LeafGroup) -> FloatArray:
         """(L,) log-value of a cell of which nothing is known."""
@@ -90,7 +100,7 @@ class LeafTables:
         logs = np.concatenate([log_table(table).T, self.unknown(group)[None], none[None]])
         return Numbers.of_logs(logs)
 
-    def _folded(self, base: Numbers, at: int) -> Numbers:
+    def folded(self, base: Numbers, at: int) -> Numbers:
         """Numbers of a sum over leaves, from those of the leaves."""
         fold = self.program.folds[at]
         inside = base.rows[:, fold.leaves]  # (S, r)
@@ -103,75 +113,95 @@ class LeafTables:
         return Numbers(np.ascontiguousarray(rows), base.level, base.dropped)
 
 
+def numbers_at(numbers: list[Numbers | None]) -> Addresses:
+    """(3, slots) addresses of rows, levels and what was dropped."""
+    parts = [(None, None, None) if m is None else (m.rows, m.level, m.dropped) for m in numbers]
+    return addresses(array for part in parts for array in part).reshape(-1, 3).T.copy()
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
     """The rows of a table at the slots of a program.
 
     Attributes:
-        numbers: of every slot; None where its column is known in no row.
-        cells: (n,) of every slot, row of its numbers.
-        within: (n,) of every slot, added to the scale, or None.
+        fixed: (3, slots) addresses of rows, levels and what was dropped.
+        cells: (groups, n) row of the numbers; not to be read where a column is not known.
+        within: (groups, n) added to the scale.
         known: (D,) columns of which a row knows something.
+        kept: what the addresses point to.
     """
 
-    numbers: list[Numbers | None]
-    cells: list[NDArray[np.int32] | None]
-    within: list[FloatArray | None]
+    fixed: Addresses
+    cells: NDArray[np.int32]
+    within: FloatArray
     known: NDArray[np.bool_]
+    kept: list[Numbers]
 
 
 def look_up(tables: LeafTables, table: Table) -> Cells:
     """Find the rows of the tables that a table's cells pick."""
-    circuit, program = tables.circuit, tables.program
+    groups, n, columns = tables.circuit.groups, len(table), tables.columns
     known: NDArray[np.bool_] = np.asarray(table.observed.any(axis=0))
     if table.events is not None:
         known = np.asarray(known | table.known.any(axis=0))
     if tables.is_max:
         known = np.ones_like(known)
-    numbers: list[Numbers | None] = [None] * len(circuit.groups)
-    cells: list[NDArray[np.int32] | None] = [None] * len(circuit.groups)
-    within: list[FloatArray | None] = [None] * len(circuit.groups)
+    cells = np.zeros((len(groups), n), dtype=np.int32)
+    within = np.zeros((len(groups), n))
+    if tables.coded.any():
+        cells[tables.coded] = table.values.T[columns[tables.coded]]
+    by_row: dict[int, Numbers] = {}
+    for at in map(int, np.flatnonzero(~tables.coded & known[columns])):
+        group = groups[at]
+        if tables.numbers[at] is None:
+            by_row[at] = _by_row(tables, group, table)
+            cells[at] = np.arange(n)
+        else:
+            found = group.family.locate(group.grid, table.values[:, group.column])
+            cells[at] = found[0]
+            if found[1] is not None:
+                within[at] = found[1]
+    has_table = tables.n_states[:, 0] > 0
+    lost = (cells < 0) | (cells >= tables.n_states) | (within == -np.inf)
+    lost[~has_table] = False
+    unknown = ~table.observed.T[columns]
+    unknown[~has_table] = False
+    if lost.any():
+        cells = np.where(lost, tables.n_states + 1, cells)
+        within[lost] = 0.0
+    if unknown.any():
+        cells = np.where(unknown, tables.n_states, cells)
+        within[unknown] = 0.0
+    if not by_row and table.events is None:
+        return Cells(tables.fixed, cells, within, known, [])
+    return _with_own_rows(tables, table, Cells(tables.fixed, cells, within, known, []), by_row)
+
+
+def _with_own_rows(
+    tables: LeafTables, table: Table, found: Cells, own: dict[int, Numbers]
+) -> Cells:
+    """The cells with numbers of this table's own: events, and groups without a table."""
     events: dict[int, Numbers] = {}
-    for at, group in enumerate(circuit.groups):
-        if not known[group.column]:
-            continue
-        base = tables.groups[at]
-        seen = table.observed[:, group.column]
-        x = table.values[:, group.column]
+    for at, group in enumerate(tables.circuit.groups):
+        base = tables.numbers[at]
         if base is None:
-            numbers[at] = _by_row(tables, group, table)
-            cells[at] = np.arange(len(table), dtype=np.int32)
             continue
-        n_states = len(base.level) - 2
-        states, log_within = group.family.locate(group.grid, x)
-        states = np.where((states < 0) | (states >= n_states), n_states + 1, states)
-        if log_within is not None:
-            lost = ~np.isfinite(log_within)
-            if lost.any():
-                states[lost & (log_within < 0)] = n_states + 1
-                log_within = np.where(lost, 0.0, log_within)
-        if not seen.all():
-            states = np.where(seen, states, n_states)
-            if log_within is not None:
-                log_within = np.where(seen, log_within, 0.0)
-        extra: list[FloatArray] = []
+        logs: list[FloatArray] = []
         for region, rows in table.regions_at(group.column):
-            states[rows] = len(base.level) + len(extra)
-            inside = leaves_within(circuit, group, region)
-            extra.append(inside.mode()[1] if tables.is_max else inside.log_mass)
-        if extra:
-            events[at] = Numbers.of_logs(np.stack(extra))
-            base = base.joined(events[at])
-        numbers[at], cells[at] = base, states.astype(np.int32)
-        within[at] = log_within
-    for at, fold in enumerate(program.folds):
-        own = tables.folds[at]
-        if own is not None and fold.group in events:
-            own = own.joined(tables._folded(events[fold.group], at))
-        numbers.append(own if numbers[fold.group] is not None else None)
-        cells.append(cells[fold.group])
-        within.append(within[fold.group])
-    return Cells(numbers, cells, within, known)
+            found.cells[at, rows] = base.level.size + len(logs)
+            inside = leaves_within(tables.circuit, group, region)
+            logs.append(inside.mode()[1] if tables.is_max else inside.log_mass)
+        if logs:
+            events[at] = Numbers.of_logs(np.stack(logs))
+            own[at] = base.joined(events[at])
+    for at, fold in enumerate(tables.program.folds):
+        base = tables.numbers[len(tables.circuit.groups) + at]
+        if base is not None and fold.group in events:
+            slot = len(tables.circuit.groups) + at
+            own[slot] = base.joined(tables.folded(events[fold.group], at))
+    fixed = tables.fixed.copy()
+    fixed[:, list(own)] = numbers_at(list(own.values()))
+    return replace(found, fixed=fixed, kept=list(own.values()))
 
 
 def _by_row(tables: LeafTables, group: LeafGroup, table: Table) -> Numbers:

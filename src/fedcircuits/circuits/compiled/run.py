@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.compiled.cells import LeafTables, look_up
 from fedcircuits.circuits.compiled.program import Program
-from fedcircuits.native import Kernels, addresses, kernels
+from fedcircuits.native import Kernels, kernels
 from fedcircuits.schema import Table
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class Found:
             yield self.risky[start : start + 64]
 
 
+Asked = tuple[NDArray[np.uint64], IntArray, IntArray]
+
+
 class Compiled:
     """A circuit prepared for compiled passes; a function of the circuit, which keeps it."""
 
@@ -75,11 +79,25 @@ class Compiled:
         return self.circuit.leaf_column.astype(np.int32)
 
     @cached_property
-    def _fixed(self) -> NDArray[np.uintp]:
+    def _fixed(self) -> list[int]:
         program = self.program
-        return addresses(
-            [program.ops, program.args, program.weights, program.scopes, program.op_of]
-        )
+        fixed = (program.ops, program.args, program.weights, program.scopes, program.op_of)
+        return [_address(array) for array in fixed]
+
+    @cached_property
+    def _asked_before(self) -> dict[tuple[int, ...], Asked]:
+        return {}
+
+    def _asked(self, columns: tuple[int, ...]) -> Asked:
+        """Columns as bits, and the first leaf and the size of every group over them."""
+        if columns not in self._asked_before:
+            groups = [g for at in columns for g in self.circuit.groups if g.column == at]
+            firsts = np.array([g.first for g in groups], dtype=np.int64)
+            sizes = np.array([g.size for g in groups], dtype=np.int64)
+            wanted = np.zeros((1, len(self.circuit.schema)), dtype=bool)
+            wanted[0, list(columns)] = True
+            self._asked_before[columns] = _bits(wanted), firsts, sizes
+        return self._asked_before[columns]
 
     def __call__(
         self,
@@ -104,63 +122,45 @@ class Compiled:
         """
         circuit, program = self.circuit, self.program
         n, n_nodes = len(table), circuit.n_nodes
-        found = look_up(self._maxima if is_max else self._sums, table)
+        tables = self._maxima if is_max else self._sums
+        found = look_up(tables, table)
         active: NDArray[np.bool_] = np.asarray(
             (program.scopes & _bits(found.known[None])).any(axis=1)
         )
         chunk = int(np.clip(CHUNK_BYTES // (8 * n_nodes), 4, 64))
         chunk = max(1, min(chunk, n))
         log_prob, risky = np.empty(n), np.zeros(n, dtype=np.uint8)
-        values = np.empty((chunk, n_nodes))
-        scales = np.empty((2, program.n_ops, chunk))
-        space = np.empty((2 * chunk + 1, program.widest))
-        exponents = np.empty(program.widest, dtype=np.int64)
-        stack = np.empty(len(circuit.schema) + program.widest + 8, dtype=np.int64)
-        flows = leaf_flows = leaf_of = unknown = bits = None
-        firsts = sizes = np.zeros(0, dtype=np.int64)
+        leaf_flows = leaf_of = unknown = asked = firsts = sizes = None
         if wanted is not None:
-            groups = [g for at in wanted for g in circuit.groups if g.column == at]
-            firsts = np.array([g.first for g in groups], dtype=np.int64)
-            sizes = np.array([g.size for g in groups], dtype=np.int64)
-            asked = np.zeros((1, len(circuit.schema)), dtype=bool)
-            asked[0, wanted] = True
-            bits = _bits(asked)
-            flows = np.empty((chunk, n_nodes))
+            asked, firsts, sizes = self._asked(tuple(wanted))
             leaf_flows = np.empty((n, int(sizes.sum())))
-        choice = self._choice if walk else None
         if walk:
             unknown = _bits(~table.observed)
             leaf_of = np.full(table.values.shape, -1, dtype=np.int32)
-        by_slot = [
-            addresses([None if m is None else m.rows for m in found.numbers]),
-            addresses([None if m is None else m.level for m in found.numbers]),
-            addresses(found.cells),
-            addresses(found.within),
-            addresses([None if m is None else m.dropped for m in found.numbers]),
-        ]
-        work: list[NDArray[Any] | None]
-        work = [active, choice, self._column_of, values, flows]
-        work += [scales[0], scales[1], space[0], space[1 : 1 + chunk], space[1 + chunk :]]
-        pointers = np.concatenate(
-            [self._fixed, addresses(by_slot), addresses([*work, exponents, stack])]
-        )
+        # One piece of memory for all the work: values, flows, scales and losses, a gather, ratios,
+        # shares, exponents, a stack.
+        flow_rows = 0 if wanted is None else chunk
+        spans = [chunk * n_nodes, flow_rows * n_nodes, *2 * [program.n_ops * chunk]]
+        spans += [program.widest, *2 * [flow_rows * program.widest], program.widest]
+        spans += [len(circuit.schema) + program.widest + 8]
+        ends = list(accumulate(spans))
+        work = np.empty(ends[-1])
+        start = work.ctypes.data
+        by_slot = np.empty((5, tables.group_of_slot.size), dtype=np.uintp)
+        by_slot[[0, 1, 4]] = found.fixed
+        by_slot[2] = found.cells.ctypes.data + 4 * n * tables.group_of_slot
+        by_slot[3] = found.within.ctypes.data + 8 * n * tables.group_of_slot
+        first, step = by_slot.ctypes.data, by_slot.strides[0]
+        given: list[NDArray[Any] | None]
+        given = [active, self._choice if walk else None, self._column_of, log_prob, risky]
+        given += [asked, firsts, sizes, leaf_flows, unknown, uniform, leaf_of]
+        pointers = [*self._fixed, *(first + i * step for i in range(5)), *map(_address, given)]
+        pointers += [start + 8 * (end - span) for end, span in zip(ends, spans, strict=True)]
         numbers = [n, chunk, n_nodes, program.n_ops, program.scopes.shape[1]]
-        numbers += [circuit.structure.n_leaves, int(is_max), circuit.n_choices, len(circuit.schema)]
+        numbers += [len(circuit.schema), int(is_max), circuit.n_choices]
+        numbers += [0, 0] if sizes is None else [sizes.size, int(sizes.sum())]
         native.call(
-            "circuit_rows",
-            np.array(numbers, dtype=np.int64),
-            pointers,
-            log_prob,
-            risky,
-            bits,
-            firsts,
-            sizes,
-            firsts.size,
-            leaf_flows,
-            0 if leaf_flows is None else leaf_flows.shape[1],
-            unknown,
-            uniform,
-            leaf_of,
+            "circuit_rows", np.array(numbers, dtype=np.int64), np.array(pointers, dtype=np.uintp)
         )
         return Found(log_prob, np.flatnonzero(risky), leaf_flows, leaf_of)
 
@@ -176,6 +176,10 @@ def compiled(circuit: Circuit) -> tuple[Compiled, Kernels] | None:
 def row_blocks(table: Table, width: int = 1) -> Iterator[tuple[slice, Table]]:
     """Blocks of rows of which `width` numbers a row are kept."""
     return table.chunks(int(np.clip(MOST_NUMBERS // max(width, 1), 64, MOST_ROWS)))
+
+
+def _address(array: NDArray[Any] | None) -> int:
+    return 0 if array is None else array.ctypes.data
 
 
 def _bits(columns: NDArray[np.bool_]) -> NDArray[np.uint64]:

@@ -44,7 +44,7 @@ def posterior_decoding(circuit: Circuit, table: Table) -> FloatArray:
 
 def _decoded(circuit: Circuit, table: Table, is_max: bool) -> FloatArray:
     """(n, D) modes of the leaves of one tree a row, by maxima or by posteriors."""
-    modes = _modes(circuit)
+    modes = circuit.modes
     in_numpy = _max_product_values if is_max else _sum_product_values
     leaf_of = np.empty(table.values.shape, dtype=np.int32)
     fast = compiled(circuit)
@@ -78,11 +78,6 @@ def better_of(density: Density, table: Table, one: FloatArray, two: FloatArray) 
 
 
 Modes = list[tuple[FloatArray, FloatArray]]
-
-
-def _modes(circuit: Circuit) -> Modes:
-    """Of every group, (L,) modes and (L,) log-densities there."""
-    return [g.family.mode(g.params, g.grid) for g in circuit.groups]
 
 
 def _max_product_values(circuit: Circuit, rows: Table, modes: Modes) -> FloatArray:

@@ -21,9 +21,7 @@ def posterior(circuit: Circuit, table: Table, column: int) -> FloatArray:
     """(n, k) probability of each outcome, renormalised over the outcomes."""
     codes = outcome_codes(circuit.schema.variables[column])  # (k,)
     table = table.hide(column)
-    groups = [g for g in circuit.groups if g.column == column]
-    masses = [np.exp(g.family.log_prob(g.params, g.grid, codes)) for g in groups]
-    mass = np.concatenate(masses)  # (L, k)
+    mass = _outcome_masses(circuit, column, codes)
     answer = np.empty((len(table), codes.size))
     for part, _, flows in leaf_flows(circuit, table, [column]):
         answer[part] = flows[column].T @ mass
@@ -47,3 +45,13 @@ def masses(circuit: Circuit, table: Table, column: int, regions: list[Region]) -
         total[part] = flows[column].sum(axis=0)
     with np.errstate(invalid="ignore"):
         return np.asarray(answer / total[:, None])
+
+
+def _outcome_masses(circuit: Circuit, column: int, codes: FloatArray) -> FloatArray:
+    """(L, k) mass of each outcome at each leaf of a column, worked out once for a circuit."""
+    kept = circuit.outcome_masses
+    if column not in kept:
+        groups = [g for g in circuit.groups if g.column == column]
+        masses = [np.exp(g.family.log_prob(g.params, g.grid, codes)) for g in groups]
+        kept[column] = np.concatenate(masses)
+    return kept[column]

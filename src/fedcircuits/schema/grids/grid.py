@@ -19,6 +19,7 @@ closed upper end is written `np.nextafter(high, np.inf)`, an open lower one like
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -26,8 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.arrays import Array, BoolArray, FloatArray, IntArray
 from fedcircuits.errors import SchemaError
+from fedcircuits.native import kernels
 from fedcircuits.schema.grids.inside import Pieces, pieces_of
 from fedcircuits.schema.grids.shapes import MAX_TILT, places_in
 from fedcircuits.schema.grids.tails import Tail
@@ -251,17 +253,39 @@ class Grid:
 
     def locate(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
         """State (n,) of each value, -1 for none, and its log-density (n,) given the state."""
-        state = self.encode(x)
-        log_within = self._log_at_start[state]  # state -1 is the last entry
-        if self._tilts.any():
-            tilt, low, high = (part[state] for part in self._ramp)
-            rows = np.flatnonzero(tilt)
-            log_within[rows] += tilt[rows] * places_in(x[rows], low[rows], high[rows])
+        native = kernels()
+        if native is None:
+            state = self.encode(x)
+            log_within = self._log_at_start[state]  # state -1 is the last entry
+            if self._tilts.any():
+                tilt, low, high = (part[state] for part in self._ramp)
+                rows = np.flatnonzero(tilt)
+                log_within[rows] += tilt[rows] * places_in(x[rows], low[rows], high[rows])
+        else:
+            state, log_within = np.empty(x.size, dtype=np.int64), np.empty(x.size)
+            x = np.ascontiguousarray(x, dtype=float)
+            in_tails = np.zeros(1, dtype=np.int64)
+            native.call("grid_locate", x.size, x, *self._compiled[0], state, log_within, in_tails)
+            if not in_tails[0]:
+                return state, log_within
         for number, tail in self._tails:
             rows = np.flatnonzero(state == number)
             if rows.size:
                 log_within[rows] = tail.log_density(x[rows])
         return state, log_within
+
+    @cached_property
+    def _compiled(self) -> tuple[tuple[ctypes.c_void_p, ...], tuple[Array, ...]]:
+        """Addresses of what the compiled loop reads, and the arrays they belong to."""
+        missing = self.n_states - 1 if self.missing else -1
+        sizes = [self.edges.size, self.atoms.size, self.n_states, int(self.integer), missing]
+        tails = [number for number, _ in self._tails]
+        arrays = (
+            np.array([*sizes, *tails, -1, -1], dtype=np.int64),
+            *(self.edges, self.atoms, *self._numbering),
+            *(self._log_at_start, np.array(self._ramp)),
+        )
+        return tuple(ctypes.c_void_p(array.ctypes.data) for array in arrays), arrays
 
     def log_within(self, x: FloatArray) -> FloatArray:
         """Log-density of each value given its state: (n,) -> (n,); -inf where there is no state."""
