@@ -184,14 +184,14 @@ class Density(Probabilities, Completions):
                 but where a model that is not exact (`is_exact`) answers for missing cells.
         """
         proba, error = self._query(
-            lambda density: density._proba_and_error(data, target, unknown, impossible)
+            lambda density: density._proba_and_error(data, target, unknown, impossible, with_error)
         )
         return (proba, error) if with_error else proba
 
     def _proba_and_error(
-        self, data: Data, target: str, unknown: Unknown, impossible: Impossible
+        self, data: Data, target: str, unknown: Unknown, impossible: Impossible, with_error: bool
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """p(target | the other observed cells) and its standard errors."""
+        """p(target | the other observed cells) and its standard errors, NaN if not asked for."""
         at = self.schema.position(target)
         if self.schema.variables[at].outcomes is None:
             raise QueryError(
@@ -200,7 +200,11 @@ class Density(Probabilities, Completions):
             )
         check_impossible(impossible)
         table = self._rows(data, unknown, without=target)
-        proba, error = self.posterior_with_error(table, at)
+        if with_error:
+            proba, error = self.posterior_with_error(table, at)
+        else:
+            proba = self.posterior_table(table, at)
+            error = np.full(proba.shape, np.nan)
         lost = np.flatnonzero(np.isnan(proba).any(axis=1))
         if impossible == "error" and lost.size:
             self._check_possible(table.rows(lost), "error")
@@ -245,7 +249,7 @@ class Density(Probabilities, Completions):
             value: the class to explain against all others; by default each row's most probable one.
             unknown: whether an unseen category is an error or a missing value.
         """
-        proba, _ = self._proba_and_error(rows, target, unknown, "error")
+        proba, _ = self._proba_and_error(rows, target, unknown, "error", False)
         table = self._rows(rows, unknown, without=target)
         at = self.schema.position(target)
         return explain(self, table, at, proba.to_numpy(), value, self.column_groups)

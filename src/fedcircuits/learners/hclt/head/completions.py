@@ -7,11 +7,10 @@ once for the model, so that a completion is a few table lookups.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy import stats
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
@@ -23,6 +22,7 @@ from fedcircuits.learners.hclt.head.class_pass import (
     row_seeds,
     uniform,
 )
+from fedcircuits.learners.hclt.head.estimates import TypicalChange, by_row
 from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
@@ -37,8 +37,8 @@ DRAWN, DRAWN_MANY_CLASSES, MANY_CLASSES, LISTED = 24, 8, 4, 16
 _VALUES_PER_STATE = 32
 _BYTES_PER_CHUNK = 2**26
 _CLASS_SLOT = -1
-# The square of a large change of a probability p, over p (1 - p).
-_RARE = 1 / 16
+# Rows of the model's own and completions of each that tell how much q - t varies between them.
+_TYPICAL_ROWS, _TYPICAL_DRAWS = 48, 8
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,27 @@ class Completer:
             same = bool((values == values[:, :1]).all())
             answer.append(len(values) if same else 0)
         return np.array(answer, dtype=np.int64)
+
+    @cached_property
+    def typical(self) -> TypicalChange:
+        """How much q - t varies between the completions of rows of the model's own, half hidden."""
+        rng = np.random.default_rng(0)
+        rows = Table.empty(self.schema, _TYPICAL_ROWS)
+        values = self.sampled(rows, None, rng)
+        observed = rng.random(values.shape) < 0.5
+        every = np.arange(len(values))  # a cell of every row is missing for certain
+        observed[every, np.array(self.columns)[every % len(self.columns)]] = False
+        rows = replace(rows, values=values, observed=observed)
+        changes, spreads, posteriors = [], [], []
+        for _, log_tilt, found in self.completed(rows, n_drawn=_TYPICAL_DRAWS):
+            change = np.exp(found.log_head) - np.exp(found.log_tilt)  # (N, Y)
+            mean = by_row(found, change, len(log_tilt))
+            # The spread about a mean of few draws is smaller than about the mean itself.
+            few = np.where(found.listed, 1.0, _TYPICAL_DRAWS / (_TYPICAL_DRAWS - 1))
+            changes.append(change - mean[found.row])
+            spreads.append(found.weight * few[found.row])
+            posteriors.append(np.exp(log_tilt))
+        return TypicalChange(*map(np.concatenate, (changes, spreads, posteriors)))
 
     def _feature(self, j: int, values: FloatArray) -> FloatArray:
         return _feature(self.schema.variables[self.columns[j]], values)
@@ -301,40 +322,3 @@ def _feature(variable: Variable, values: FloatArray) -> FloatArray:
     if not variable.is_coded:
         return np.where(np.isfinite(values), values, np.nan)
     return np.where(values < len(variable.categories), values, np.nan)
-
-
-def estimate(tilt: FloatArray, found: Completions, limit: float) -> tuple[FloatArray, FloatArray]:
-    """(n, Y) the estimate of a chunk of rows with missing cells, and its error.
-
-    Args:
-        tilt: (n, Y) t(y | observed cells).
-        found: completions drawn by t.
-        limit: log of the largest q / t.
-    """
-    n = len(tilt)
-    change = np.exp(found.log_head) - np.exp(found.log_tilt)  # (N, Y)
-    mean, square = np.zeros((2, *tilt.shape))
-    for y in range(tilt.shape[1]):
-        mean[:, y] = np.bincount(found.row, found.weight * change[:, y], minlength=n)
-        square[:, y] = np.bincount(found.row, found.weight * change[:, y] ** 2, minlength=n)
-    # q / t stays within a factor everywhere, so its mean does.
-    bound = np.exp(limit)
-    answer = np.clip(tilt + mean, tilt / bound, np.minimum(tilt * bound, 1.0))
-    with np.errstate(invalid="ignore"):
-        answer /= answer.sum(axis=1, keepdims=True)
-    n_drawn = int(np.bincount(found.row, minlength=n)[~found.listed].max(initial=2))
-    few = stats.t.ppf(0.975, n_drawn - 1) / stats.norm.ppf(0.975)
-    # As if one draw more had been large: few draws may all miss a change that is rare and large.
-    variance = np.maximum(square - mean**2, 0.0) + _RARE * answer * (1 - answer) / n_drawn
-    spread = np.sqrt(variance / (n_drawn - 1))
-    return answer, np.where(found.listed[:, None], 0.0, few * spread)
-
-
-def mean_error(values: FloatArray, found: Completions, n: int) -> FloatArray:
-    """(n,) standard errors of the means of values (N,) over the completions of each row."""
-    mean = np.bincount(found.row, found.weight * values, minlength=n)
-    square = np.bincount(found.row, found.weight * values**2, minlength=n)
-    n_drawn = int(np.bincount(found.row, minlength=n)[~found.listed].max(initial=2))
-    few = stats.t.ppf(0.975, n_drawn - 1) / stats.norm.ppf(0.975)
-    spread = np.sqrt(np.maximum(square - mean**2, 0.0) / (n_drawn - 1))
-    return np.where(found.listed, 0.0, few * spread)

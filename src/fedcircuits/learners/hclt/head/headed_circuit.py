@@ -25,10 +25,8 @@ from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.grid_quantiles import quantiles_on
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
-from fedcircuits.learners.hclt.head.completions import (
-    Completions,
-    mean_error,
-)
+from fedcircuits.learners.hclt.head.completions import Completions
+from fedcircuits.learners.hclt.head.estimates import error_given_label, mean_error
 from fedcircuits.learners.hclt.head.label_head import LabelHead
 from fedcircuits.learners.hclt.head.stored_head import parts_of
 from fedcircuits.schema import Table
@@ -54,6 +52,8 @@ class HeadedCircuit(LabelHead):
     # --- the posterior of the label ---------------------------------------------------------------
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
+        if table.events is None and column == self._at:
+            return self._of_label(table, column, False)[0]
         return self.posterior_with_error(table, column)[0]
 
     def posterior_with_error(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
@@ -61,14 +61,7 @@ class HeadedCircuit(LabelHead):
             answer = self.posterior_table(table, column)
             return answer, np.full(answer.shape, np.nan)
         if column == self._at:
-            posterior, error = self._label_posterior(table)
-            if self._states.grid is None:
-                return posterior, error
-            codes = self._states.codes(outcome_codes(self.schema.variables[column]))
-            posterior, error = posterior[:, codes], error[:, codes]
-            with np.errstate(invalid="ignore"):
-                total = posterior.sum(axis=1, keepdims=True)
-                return posterior / total, error / total
+            return self._of_label(table, column, True)
         known = table.observed[:, self._at]
         observed = table.observed.copy()
         observed[:, column] = True
@@ -85,6 +78,19 @@ class HeadedCircuit(LabelHead):
             with np.errstate(invalid="ignore"):
                 answer[rest] /= answer[rest].sum(axis=1, keepdims=True)
         return answer, error
+
+    def _of_label(
+        self, table: Table, column: int, with_error: bool
+    ) -> tuple[FloatArray, FloatArray]:
+        """The posterior of the label's outcomes, and its error."""
+        posterior, error = self._label_posterior(table, with_error)
+        if self._states.grid is None:
+            return posterior, error
+        codes = self._states.codes(outcome_codes(self.schema.variables[column]))
+        posterior, error = posterior[:, codes], error[:, codes]
+        with np.errstate(invalid="ignore"):
+            total = posterior.sum(axis=1, keepdims=True)
+            return posterior / total, error / total
 
     def masses_table(self, table: Table, column: int, regions: list[Region]) -> FloatArray:
         table = table.hide(column)
@@ -142,13 +148,23 @@ class HeadedCircuit(LabelHead):
         answer = np.zeros(len(table))
         if table.events is not None:  # summed over states; the error of that is not known
             return np.full(len(table), np.nan)
+        completer = self._completer
         if column != self._at:
+            gaps = np.flatnonzero(table.observed[:, self._at] & self._is_open(table))
+            rows = table.rows(gaps)
+            means = self.moment_table(rows, order)[:, [column]]
+            j, variable = completer.columns.index(column), self.schema.variables[column]
+            for part, found, head, tilt in self._given_label(rows):
+                values = powers(variable, completer.numbers(found, j), order)[:, None]
+                error = error_given_label(found, head, tilt, values, means[part])[:, 0]
+                answer[gaps[part]] = np.where(rows.observed[part, column], 0.0, error)
             return answer
         gaps = np.flatnonzero(self._is_open(table) & ~table.observed[:, column])
-        powers_of = self._states.moments(order)
-        for part, log_tilt, found in self._completer.completed(table.rows(gaps)):
-            change = (np.exp(found.log_head) - np.exp(found.log_tilt)) @ powers_of  # (N,)
-            answer[gaps[part]] = mean_error(change, found, len(log_tilt))
+        values = self._states.moments(order)
+        for part, log_tilt, found in completer.completed(table.rows(gaps)):
+            answer[gaps[part]] = mean_error(
+                np.exp(log_tilt), found, values, completer.n_drawn, completer.typical
+            )
         return answer
 
     def moment_table(self, table: Table, order: int) -> FloatArray:

@@ -13,7 +13,8 @@ from fedcircuits.circuits import Circuit
 from fedcircuits.density import Density, outcome_codes
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.completions import Completer, estimate
+from fedcircuits.learners.hclt.head.completions import Completer
+from fedcircuits.learners.hclt.head.estimates import error_given_label, estimate
 from fedcircuits.learners.hclt.head.label_states import LabelStates
 from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool
@@ -87,11 +88,13 @@ class LabelHead(Density):
         """(n,) whether a cell besides the label is missing."""
         return ~np.delete(table.observed, self._at, axis=1).all(axis=1)
 
-    def _label_posterior(self, table: Table) -> tuple[FloatArray, FloatArray]:
+    def _label_posterior(
+        self, table: Table, with_error: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
         """(n, Y) p(y | observed cells of x), NaN where those have probability zero, and its error.
 
         The error is the standard error, widened for the few draws so that 1.96 of them cover as
-        a normal 95 % interval should.
+        a normal 95 % interval should; NaN for estimates unless it is asked for.
         """
         answer = np.empty((len(table), self.tree.n_classes))
         error = np.zeros(answer.shape)
@@ -99,9 +102,11 @@ class LabelHead(Density):
         if not is_open.all():
             answer[~is_open] = np.exp(self._completer.complete(table.rows(~is_open))[1])
         gaps = np.flatnonzero(is_open)
-        for part, log_tilt, found in self._completer.completed(table.rows(gaps)):
+        completer = self._completer
+        typical = completer.typical if with_error and gaps.size else None
+        for part, log_tilt, found in completer.completed(table.rows(gaps)):
             answer[gaps[part]], error[gaps[part]] = estimate(
-                np.exp(log_tilt), found, self.pool.limit
+                np.exp(log_tilt), found, self.pool.limit, completer.n_drawn, typical
             )
         return answer, error
 
@@ -144,10 +149,10 @@ class LabelHead(Density):
         table = replace(table, observed=observed)
         answer, error = np.zeros((2, len(table), codes.size))
         j = self._completer.columns.index(column)
+        own = self.base.posterior_table(table, column)
         for part, found, head, tilt in self._given_label(table):
             here = (self._completer.numbers(found, j)[:, None] == codes).astype(float)
-            change = (head - tilt)[:, None] * here
-            np.add.at(answer[part], found.row, change)
-            drawn = ~found.listed[found.row]
-            np.add.at(error[part], found.row[drawn], change[drawn] ** 2)
-        return answer, np.sqrt(error)
+            np.add.at(answer[part], found.row, (head - tilt)[:, None] * here)
+            mean = own[part] + answer[part]
+            error[part] = error_given_label(found, head, tilt, here, mean)
+        return answer, error
