@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import fedcircuits as fc
@@ -129,9 +131,9 @@ def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_demo_shows_the_mission_in_a_minute() -> None:
+def test_demo_shows_the_mission_in_a_minute(tmp_path: Path) -> None:
     start = time.process_time(), time.monotonic()
-    answer = run("demo", "--json")
+    answer = run("demo", "--json", "--report", tmp_path / "report.html")
     assert answer.returncode == 0, answer.stderr
     assert time.monotonic() - start[1] < 240  # under 60 s alone; the machine may be shared
     told = json.loads(answer.stdout)
@@ -149,3 +151,45 @@ def test_demo_shows_the_mission_in_a_minute() -> None:
     assert len(told["sample"]) == 3
     assert told["mpe"]  # values for every column of the missing silo
     assert None not in told["mpe"].values()
+    assert told["report"] == str(tmp_path / "report.html")
+    assert "One model from 4 clients" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_demo_with_a_table_of_your_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n = 240
+    table = pd.DataFrame(
+        {
+            "ref": [f"r{i:04d}" for i in range(n)],
+            "kind": rng.choice(["a", "b", "c"], n),
+            "width": rng.normal(size=n),
+            "height": rng.normal(size=n),
+        }
+    )
+    table["grade"] = np.where(table["width"] + table["height"] > 0, "good", "poor")
+    table.to_csv(tmp_path / "mine.csv", index=False, sep=";")
+    to = tmp_path / "mine.html"
+    answer = run("demo", "--data", tmp_path / "mine.csv", "--label", "grade", "--report", to)
+    assert answer.returncode == 0, answer.stderr
+    assert "left out column 'ref'" in answer.stderr
+    assert f"{to} shows the model" in answer.stdout
+    assert to.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say which column is predicted: --label COLUMN"),
+        (["--label", "gradee"], "did you mean 'grade'"),
+        (["--label", "width"], "the demo predicts classes, and 'width' holds 20 different"),
+        (["--label", "grade"], "the demo needs 100 rows"),
+        (["--label", "grade", "--report", "none/a.html"], "cannot write none/a.html"),
+    ],
+)
+def test_demo_says_what_it_needs(tmp_path: Path, arguments: list[str], message: str) -> None:
+    table = pd.DataFrame({"width": np.arange(20) / 7, "grade": ["good", "poor"] * 10})
+    table.to_csv(tmp_path / "mine.csv", index=False)
+    answer = run("demo", "--data", tmp_path / "mine.csv", *arguments)
+    assert answer.returncode == 1
+    assert message in answer.stderr

@@ -187,8 +187,9 @@ def test_a_report_reads_well_at_every_width(
         "return [...document.querySelectorAll('h2')].map((e) => e.textContent)"
     )
     assert titles == [
-        "Held-out rows", "Who holds what", "What each client adds", "What left the clients",
-        "What moves sex", "Single variables", "What hangs together", "How it was fitted",
+        "Held-out rows", "Who holds what", "What each client adds", "Which rule, and why",
+        "What left the clients", "Timeline", "What moves sex", "Single variables",
+        "What hangs together", "How it was fitted",
     ]  # fmt: skip
     assert browser.execute_script("return document.querySelectorAll('figure svg').length") >= 8
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import fedcircuits as fc
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.report.networks import dependence_tree
 from fedcircuits.report.scores import area_under_curve, label_scores, roc_curve
 from fedcircuits.serving.explorer import Explorer
 from fedcircuits.serving.questions import Limits
@@ -87,3 +89,85 @@ def test_a_model_of_one_variable_has_a_report(tmp_path: Path) -> None:
     rows = pd.DataFrame({"visits": [0, 1, 1, 2, 3] * 20})
     page = fc.learn(rows, learner="factorised").report(tmp_path / "one.html").read_text()
     assert "visits" in page
+
+
+# --- numbers, federations, pictures ---------------------------------------------------------------
+
+
+def test_a_report_about_a_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=150)
+    table = pd.DataFrame({"x": x, "price": 3 * x + rng.normal(size=150) / 3})
+    made = fc.learn(table[:100], label="price")
+    text = made.report(tmp_path / "a.html", table[100:]).read_text(encoding="utf-8")
+    assert "root mean square error" in text
+    assert "rows within their 90 % interval" in text
+    assert "predicted mean over true price" in text
+
+
+def test_scores_of_another_model_are_said_to_be_so(model: fc.Density, tmp_path: Path) -> None:
+    other = fc.learn(rows()[:150], label="loyal", learner="factorised")
+    page = model.report(tmp_path / "a.html", rows()[150:], scored=other)
+    text = page.read_text(encoding="utf-8")
+    assert "learned in the same way without them" in text
+    assert f"{other.mean_log_prob(rows()[150:]):.3f} nats a row" in text
+
+
+def split_rows() -> dict[str, pd.DataFrame]:
+    table = rows().drop(columns="day").assign(id=range(200))
+    return {"shop": table[["id", "amount", "loyal"]], "bank": table[["id", "size"]]}
+
+
+@pytest.fixture(scope="module")
+def fed() -> fc.FederatedCircuit:
+    return fc.federate(split_rows(), id="id", label="loyal", learner="mixture")
+
+
+def test_a_report_about_a_federation_says_who_sent_what(
+    fed: fc.FederatedCircuit, tmp_path: Path
+) -> None:
+    page = fed.report(tmp_path / "a.html", rows().drop(columns="day"))
+    text = page.read_text(encoding="utf-8")
+    assert fed.why is not None
+    assert fed.why.reason in text
+    assert f"{fed.ledger.n_bytes:,}" in text
+    assert "bits a row" in text
+    assert "AUC of each client alone, and of all together" in text
+    timeline = text.split("<h2>Timeline</h2>")[1].split("</section>")[0]
+    assert timeline.index('<td class="">schema</td>') < timeline.index(">training</td>")
+    assert page.stat().st_size < 5_000_000
+
+
+def test_the_tree_of_dependences_is_the_heaviest_one() -> None:
+    """Compared with all spanning trees of four variables."""
+    rng = np.random.default_rng(1)
+    half = np.triu(rng.random((4, 4)), 1)
+    matrix = pd.DataFrame(half + half.T, index=list("abcd"), columns=list("abcd"))
+    tree = dependence_tree(matrix, "b")
+    assert tree.parent[1] == -1
+    best = 0.0
+    pairs = list(combinations(range(4), 2))
+    for edges in combinations(pairs, 3):
+        joined = [{at} for at in range(4)]
+        for i, j in edges:
+            one = joined[i] | joined[j]
+            for at in one:
+                joined[at] = one
+        if len(joined[0]) == 4:
+            best = max(best, sum(matrix.iloc[i, j] for i, j in edges))
+    assert sum(tree.strength) == pytest.approx(best)
+
+
+def test_every_model_is_drawn(model: fc.Density, fed: fc.FederatedCircuit, tmp_path: Path) -> None:
+    one = fc.learn(rows()[["size", "loyal"]], learner="factorised")
+    headed = fc.learn(rows().drop(columns="day"), label="loyal")
+    for at, each in enumerate([model, fed, one, headed, model.condition(size="large")]):
+        each.draw(tmp_path / f"{at}.png")
+        assert (tmp_path / f"{at}.png").read_bytes().startswith(b"\x89PNG")
+    fed.draw(tmp_path / "fed.svg")
+    drawn = (tmp_path / "fed.svg").read_text()
+    assert all(client in drawn for client in fed.clients)
+    headed.draw(tmp_path / "tree.svg")
+    assert "amount" in (tmp_path / "tree.svg").read_text()
+    with pytest.raises(FedcircuitsError, match="cannot be written"):
+        model.draw(tmp_path / "a.docx")

@@ -56,7 +56,7 @@ def adult(folder: str | Path) -> Split:
 def credit(folder: str | Path, seed: int = 0, test_share: float = 0.2) -> Split:
     """Return Give Me Some Credit, split at random."""
     frame = pd.read_parquet(_existing(folder, "give_me_some_credit.parquet")).drop(columns="id")
-    return _random_split(frame, "SeriousDlqin2yrs", 1, seed, test_share)
+    return random_split(frame, "SeriousDlqin2yrs", 1, seed, test_share)
 
 
 def cancer(seed: int = 0, test_share: float = 0.2) -> Split:
@@ -66,7 +66,7 @@ def cancer(seed: int = 0, test_share: float = 0.2) -> Split:
     bunch = load_breast_cancer(as_frame=True)
     frame: pd.DataFrame = bunch.data.rename(columns=lambda name: name.replace(" ", "_"))
     frame = frame.assign(diagnosis=bunch.target_names[bunch.target])
-    return _random_split(frame, "diagnosis", "malignant", seed, test_share)
+    return random_split(frame, "diagnosis", "malignant", seed, test_share)
 
 
 def loans(n_rows: int = 4000, seed: int = 0, test_share: float = 0.65) -> Split:
@@ -101,19 +101,19 @@ def loans(n_rows: int = 4000, seed: int = 0, test_share: float = 0.65) -> Split:
     ):  # fmt: skip
         columns[name] = values.round().astype(np.int64)
     columns["default"] = np.where(rng.random(n_rows) < chance, "yes", "no")
-    return _random_split(pd.DataFrame(columns), "default", "yes", seed, test_share)
+    return random_split(pd.DataFrame(columns), "default", "yes", seed, test_share)
 
 
 def magic(folder: str | Path, seed: int = 0, test_share: float = 0.25) -> Split:
     """MAGIC gamma telescope, split at random."""
     frame = pd.read_parquet(_existing(folder, "magic_telescope.parquet"))
-    return _random_split(frame, "class", "g", seed, test_share)
+    return random_split(frame, "class", "g", seed, test_share)
 
 
 def spambase(folder: str | Path, seed: int = 0, test_share: float = 0.25) -> Split:
     """Spambase, split at random."""
     frame = pd.read_parquet(_existing(folder, "spambase.parquet"))
-    return _random_split(frame, "spam", 1, seed, test_share)
+    return random_split(frame, "spam", 1, seed, test_share)
 
 
 def digits(seed: int = 0, test_share: float = 0.25) -> Split:
@@ -121,7 +121,7 @@ def digits(seed: int = 0, test_share: float = 0.25) -> Split:
     from sklearn.datasets import load_digits
 
     bunch = load_digits(as_frame=True)
-    return _random_split(bunch.data.assign(digit=bunch.target), "digit", 1, seed, test_share)
+    return random_split(bunch.data.assign(digit=bunch.target), "digit", 1, seed, test_share)
 
 
 def wine(seed: int = 0, test_share: float = 0.25) -> Split:
@@ -130,10 +130,10 @@ def wine(seed: int = 0, test_share: float = 0.25) -> Split:
 
     bunch = load_wine(as_frame=True)
     frame = bunch.data.rename(columns=lambda name: name.replace("/", "_"))
-    return _random_split(frame.assign(cultivar=bunch.target), "cultivar", 1, seed, test_share)
+    return random_split(frame.assign(cultivar=bunch.target), "cultivar", 1, seed, test_share)
 
 
-def _random_split(
+def random_split(
     frame: pd.DataFrame, label: str, positive: object, seed: int, test_share: float
 ) -> Split:
     """Return a random split in which every class has the same share of test rows."""

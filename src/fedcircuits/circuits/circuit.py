@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,28 @@ class Circuit(Density):
             f"Circuit({len(self.schema)} variables, {self.n_nodes} nodes: {sums} sums, "
             f"{self.structure.n_inner - sums} products, {self.structure.n_leaves} leaves; "
             f"{self.n_edges} edges, {self.n_parameters} parameters)"
+        )
+
+    def draw(self, path: str | Path) -> None:
+        """Write a picture of the circuit: its nodes, or of a large one its dependences.
+
+        A circuit of up to 150 nodes is drawn node by node, sums as + and products as x; for more
+        see `Density.draw`.
+        """
+        from fedcircuits.report import networks  # matplotlib takes a second to import
+
+        if self.n_nodes > networks.MOST_NODES:
+            super().draw(path)
+            return
+        colours = networks.COLOURS
+        texts = [("", "")] * self.structure.n_leaves
+        for group in self.groups:
+            name, colour = self.schema.names[group.column], colours[group.column % len(colours)]
+            texts[group.nodes] = [(name[:18], colour)] * group.size
+        nodes = networks.network(self.structure, texts, merge=False)
+        title = f"circuit of {len(self.schema)} variables: {self.n_nodes} nodes"
+        networks.save(
+            path, networks.network_size(nodes), title, lambda on: networks.paint_network(on, nodes)
         )
 
     # --- the hooks of Density: one file a query ---------------------------------------------------

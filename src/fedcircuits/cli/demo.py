@@ -1,41 +1,54 @@
-"""`fedcircuits demo`: one table split three ways over four clients, one model from each."""
+"""`fedcircuits demo`: one table split three ways over clients, one model from each, a report."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from sklearn.metrics import roc_auc_score
 
 from fedcircuits.api import partition
-from fedcircuits.api.datasets import Split, loans
+from fedcircuits.api.datasets import Split, loans, random_split
 from fedcircuits.api.federate import federate
-from fedcircuits.api.learn import learn
+from fedcircuits.api.learn import is_number, learn
 from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
-from fedcircuits.errors import FedcircuitsWarning
+from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, unknown_name
+from fedcircuits.report.scores import label_scores
+from fedcircuits.schema import read
+from fedcircuits.schema.identifiers import identifiers
 
-N_CLIENTS = 4
-SHOWN = ["income", "card_use", "late_payments"]
+MOST_ROWS, FEWEST_ROWS = 8000, 100  # of a table of the user's own
 SPLITS = {"rows": "rows split", "columns": "columns split", "both": "rows and columns"}
 
 
-def run(out: Output, seed: int) -> None:
-    """Split, train, query, and compare with the whole table and with each client alone."""
-    split = loans(seed=seed)
+def run(
+    out: Output,
+    seed: int,
+    data: Path | None = None,
+    label: str | None = None,
+    sep: str | None = None,
+    report: Path = Path("report.html"),
+) -> None:
+    """Split, train, query, compare with the whole table and each client alone, write a report."""
+    if report.is_dir() or not report.parent.exists():
+        raise FedcircuitsError(f"cannot write {report}: not a file in an existing folder")
+    split = loans(seed=seed) if data is None else _own(out, data, label, sep, seed)
+    n_clients = 4 if split.train.shape[1] > 8 else 2
     out.say(
-        f"Generated loans: {len(split.train)} rows and {split.train.shape[1]} columns to learn "
-        f"from, {len(split.test)} rows held out; {N_CLIENTS} clients."
+        f"{'Generated loans' if data is None else data}: {len(split.train)} rows and "
+        f"{split.train.shape[1]} columns to learn from, {len(split.test)} rows held out; "
+        f"{n_clients} clients."
     )
     rows: list[list[Any]] = []
-    answers: dict[str, Any] = {"n_clients": N_CLIENTS}
+    answers: dict[str, Any] = {"n_clients": n_clients}
     feds: dict[str, Any] = {}
     with out.progress() as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", FedcircuitsWarning)
-        step, steps = 0, 1 + (1 + N_CLIENTS) * len(SPLITS)
+        step, steps = 0, 2 + (1 + n_clients) * len(SPLITS)
 
         def begin(text: str) -> None:
             nonlocal step
@@ -47,7 +60,7 @@ def run(out: Output, seed: int) -> None:
         answers["centralised"] = scores = _scores(model, split)
         rows.append(["all in one place", *scores.values(), seconds, None])
         for name, words in SPLITS.items():
-            shares = _shares(split.train, name, split.label, seed)
+            shares = _shares(split.train, name, split.label, n_clients, seed)
             begin(f"{words}: federated")
             id = None if name == "rows" else partition.ID
             fed, seconds = _timed(federate, shares, id, split.label, seed=seed)
@@ -70,6 +83,8 @@ def run(out: Output, seed: int) -> None:
                 rows.append(
                     [f"  {client} alone", scores["accuracy"], scores["auc"], nats, seconds, None]
                 )
+        begin("writing the report")
+        feds["columns"].report(report, split.test, label=split.label)
     out.table(
         "on the held-out rows",
         ["", "accuracy", "AUC", "nats per row", "seconds", "bytes moved"],
@@ -78,7 +93,40 @@ def run(out: Output, seed: int) -> None:
     out.say("(nats per row are shown where all columns are modelled)")
     _questions(out, feds["columns"], split, answers, seed)
     _bytes(out, feds, answers)
+    answers["report"] = str(report)
+    out.say(
+        f"\n{report} shows the model from split columns: scores, who holds and adds what, what was "
+        "sent. Open it in a browser."
+    )
     out.result(answers)
+
+
+def _own(out: Output, data: Path, label: str | None, sep: str | None, seed: int) -> Split:
+    """Return a table of the user's own with a quarter of its rows held out."""
+    frame = read(data, sep=sep)
+    if label is None or label not in frame.columns:
+        said = unknown_name("column", label or "", map(str, frame.columns), "the table")
+        raise FedcircuitsError(f"say which column is predicted: --label COLUMN ({said})")
+    if is_number(frame[label]):
+        raise FedcircuitsError(
+            f"the demo predicts classes, and {label!r} holds {frame[label].nunique()} different "
+            "numbers: cut it into classes, or learn it with fedcircuits learn --label"
+        )
+    frame = frame[frame[label].notna()]
+    for name, why in identifiers(frame, {label}).items():
+        out.note(f"left out column {name!r}: {why}, as an identifier has")
+        frame = frame.drop(columns=name)
+    counts = frame[label].value_counts()
+    if len(frame) < FEWEST_ROWS or frame.shape[1] < 4 or len(counts) < 2 or counts.min() < 8:
+        raise FedcircuitsError(
+            f"the demo needs {FEWEST_ROWS} rows, three columns besides the label and two classes "
+            f"of eight rows or more; found {len(frame)} rows, {frame.shape[1]} columns and classes "
+            f"of {', '.join(map(str, counts.head(8)))} rows"
+        )
+    if len(frame) > MOST_ROWS:
+        out.note(f"{MOST_ROWS} of {len(frame)} rows are used, so that it takes about a minute")
+        frame = frame.sample(MOST_ROWS, random_state=seed)
+    return random_split(frame, label, counts.index[-1], seed, 0.25)
 
 
 def _timed(make: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, float]:
@@ -87,23 +135,22 @@ def _timed(make: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[A
     return made, time.perf_counter() - start
 
 
-def _shares(train: pd.DataFrame, name: str, label: str, seed: int) -> dict[str, pd.DataFrame]:
+def _shares(
+    train: pd.DataFrame, name: str, label: str, n_clients: int, seed: int
+) -> dict[str, pd.DataFrame]:
     """Return the table split over the clients; with columns split, one of them has the label."""
     if name == "rows":
-        return partition.iid(train, N_CLIENTS, seed)
+        return partition.iid(train, n_clients, seed)
     if name == "columns":
-        return partition.random_columns(train, N_CLIENTS, label=label, seed=seed)
-    return partition.hybrid(train, N_CLIENTS, label=label, seed=seed)
+        return partition.random_columns(train, n_clients, label=label, seed=seed)
+    return partition.hybrid(train, n_clients, label=label, seed=seed)
 
 
 def _scores(model: Density, split: Split) -> dict[str, float]:
-    proba = model.predict_proba(split.test, split.label)[split.positive]
-    truth = split.test[split.label] == split.positive
-    return {
-        "accuracy": float(((proba > 0.5) == truth).mean()),
-        "auc": float(roc_auc_score(truth, proba)),
-        "log_prob": model.mean_log_prob(split.test),
-    }
+    proba = model.predict_proba(split.test, split.label, unknown="missing")
+    found = label_scores(proba, split.test[split.label])
+    nats = model.mean_log_prob(split.test, unknown="missing")
+    return {"accuracy": found.accuracy, "auc": found.auc, "log_prob": nats}
 
 
 def _short(value: Any) -> Any:
@@ -118,12 +165,13 @@ def _questions(out: Output, fed: Any, split: Split, answers: dict[str, Any], see
         warnings.simplefilter("ignore", FedcircuitsWarning)
         missing = _scores(rest, split)
     out.say(
-        f"\nThe model from {N_CLIENTS} silos of columns, asked:\n"
+        f"\nThe model from {len(fed.clients)} silos of columns, asked:\n"
         f"- without {away} (its {len(fed.schema) - len(rest.schema)} columns summed out exactly, "
         f"nothing trained again): accuracy {missing['accuracy']:.3f}, AUC {missing['auc']:.3f}"
     )
     answers["missing silo"] = {"client": away, **missing}
     given = {split.label: split.positive}
+    numbers = [v.name for v in fed.schema if not v.is_coded and v.time is None][:3]
     facts = [
         [
             name,
@@ -131,17 +179,19 @@ def _questions(out: Output, fed: Any, split: Split, answers: dict[str, Any], see
             fed.expectation(name, given),
             fed.variance(name, given) ** 0.5,
         ]
-        for name in SHOWN
+        for name in numbers
     ]
-    out.table(
-        f"given {split.label} = {split.positive}",
-        ["variable", "mean", "mean given", "sd given"],
-        facts,
-    )
-    drawn = fed.condition(given).sample(3, seed=seed)[SHOWN]
+    if facts:
+        out.table(
+            f"given {split.label} = {split.positive}",
+            ["variable", "mean", "mean given", "sd given"],
+            facts,
+        )
+    drawn = fed.condition(given).sample(3, seed=seed).iloc[:, :5]
     answers["sample"] = drawn.to_dict("records")
-    rows = [[float(v) for v in row] for row in drawn.to_numpy()]
-    out.table(f"three samples given {split.label} = {split.positive}", SHOWN, rows)
+    rows = [list(row) for row in drawn.itertuples(index=False, name=None)]
+    title = f"three samples given {split.label} = {split.positive}, first columns"
+    out.table(title, [str(name) for name in drawn.columns], rows)
     gone = [name for name in fed.schema.names if name not in rest.schema.names]
     case = split.test[split.test[split.label] == split.positive].head(1)
     best = fed.mpe(case.drop(columns=gone))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -93,14 +94,29 @@ def show(out: Output, found: dict[str, Any], n_rows: int, how: str) -> None:
     )
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """Scores of a model on rows that it has not seen.
+
+    Attributes:
+        scores: from `scores`.
+        rows: the rows.
+        model: the model that was scored.
+    """
+
+    scores: dict[str, Any]
+    rows: pd.DataFrame
+    model: Density
+
+
 def scored(
     learn_from: Callable[[pd.DataFrame], Density],
     rows: pd.DataFrame,
     label: str | None,
     share: float,
     seed: int,
-) -> tuple[dict[str, Any], int] | None:
-    """Return scores of a model of most rows on the others, and how many; None without any.
+) -> HeldOut | None:
+    """Return scores of a model of most rows on the others; None without any.
 
     Args:
         learn_from: rows to a model.
@@ -113,4 +129,5 @@ def scored(
     if parts is None:
         return None
     prior, test = parts
-    return scores(learn_from(prior), test, label, prior), len(test)
+    model = learn_from(prior)
+    return HeldOut(scores(model, test, label, prior), test, model)

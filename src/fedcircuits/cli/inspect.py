@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from fedcircuits.api.load import load
 from fedcircuits.circuits import Circuit
@@ -11,23 +11,24 @@ from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Variable
+from fedcircuits.schema.shown import values_of
 
 # Images have thousands of variables that are all alike.
 VARIABLES_SHOWN = 50
 
 
 def run(out: Output, path: Path, picture: Path | None = None) -> None:
-    """Describe variables, structure and fit; draw the region graph where asked to.
+    """Describe variables, structure and fit; draw the model where asked to.
 
     Args:
         out: where words go.
         path: the model file.
-        picture: where to draw the region graph of an EiNet, by the file's ending.
+        picture: where to draw the model, by the file's ending.
     """
     model = load(path)
     out.say(f"{model!r}")
-    rows = [[v.name, v.kind, _values(v), _states(v), v.unit or ""] for v in model.schema]
-    out.table("variables", ["name", "kind", "values", "states", "unit"], rows[:VARIABLES_SHOWN])
+    rows = [[v.name, v.kind, values_of(v), _states(v)] for v in model.schema]
+    out.table("variables", ["name", "kind", "values", "states"], rows[:VARIABLES_SHOWN])
     if len(rows) > VARIABLES_SHOWN:
         out.say(f"... and {len(rows) - VARIABLES_SHOWN} more variables")
     facts: dict[str, Any] = {
@@ -55,7 +56,7 @@ def run(out: Output, path: Path, picture: Path | None = None) -> None:
         facts |= {str(k): v for k, v in report.sizes.items()}
         facts |= {str(k): v for k, v in report.kept.items()}
     out.table("model", ["fact", "value"], [[k, v] for k, v in facts.items()])
-    structure = _region_graph(out, model, picture)
+    structure = _picture(out, model, picture)
     federation = _federation(out, model)
     out.result(
         {
@@ -68,37 +69,23 @@ def run(out: Output, path: Path, picture: Path | None = None) -> None:
     )
 
 
-@runtime_checkable
-class HasRegionGraph(Protocol):
-    """A tensorised circuit; its class is not named here since it needs torch."""
-
-    @property
-    def region_graph(self) -> Any:
-        """The region graph."""
-        ...
-
-    def draw(self, path: Path) -> None:
-        """Draw the region graph."""
-        ...
-
-
-def _region_graph(out: Output, model: object, picture: Path | None) -> dict[str, Any]:
-    """Show the levels of a tensorised circuit; draw them where a picture is asked for."""
-    if not isinstance(model, HasRegionGraph):
-        if picture is not None:
-            raise QueryError(
-                f"--picture draws the region graph of an EiNet; the file holds a "
-                f"{type(model).__name__}, which has none"
-            )
-        return {}
-    graph = model.region_graph
-    out.say(graph.summary())
-    found: dict[str, Any] = {"regions": len(graph.scopes), "partitions": len(graph.partitions)}
-    if picture is not None:
-        model.draw(picture)
-        out.say(f"region graph drawn to {picture}")
-        found["picture"] = str(picture)
-    return found
+def _picture(out: Output, model: object, picture: Path | None) -> dict[str, Any]:
+    """Show the levels of a tensorised circuit; draw the model where a picture is asked for."""
+    found: dict[str, Any] = {}
+    graph: Any = getattr(model, "region_graph", None)  # of an EiNet, whose class needs torch
+    if graph is not None:
+        out.say(graph.summary())
+        found = {"regions": len(graph.scopes), "partitions": len(graph.partitions)}
+    if picture is None:
+        return found
+    if not isinstance(model, Density):
+        raise QueryError(
+            f"--picture draws densities; the file holds a {type(model).__name__}, whose clients' "
+            "classifiers have nothing to be drawn"
+        )
+    model.draw(picture)
+    out.say(f"drawn to {picture}")
+    return {**found, "picture": str(picture)}
 
 
 def _federation(out: Output, model: object) -> dict[str, Any]:
@@ -117,16 +104,6 @@ def _federation(out: Output, model: object) -> dict[str, Any]:
         "reveals": list(model.rule.reveals),
         "federation_bytes": model.ledger.n_bytes,
     }
-
-
-def _values(variable: Variable) -> str:
-    if variable.is_coded:
-        shown = ", ".join(map(str, variable.categories[:4]))
-        return shown + (", ..." if len(variable.categories) > 4 else "")
-    if variable.domain is None:
-        return ""
-    low, high = variable.domain
-    return f"{low:g} to {high:g}" + (" (declared)" if variable.closed else "")
 
 
 def _states(variable: Variable) -> str:

@@ -63,7 +63,10 @@ def run(
         out.note(explained(warning))
     found = _scores(out, model, rows, tests, labels, holdout, settings)
     if report_to is not None:
-        made = model.report(report_to, tests, label=label)
+        held = (tests, None) if found is None else (found.rows, found.model)
+        made = model.report(
+            report_to, held[0], label=label, scored=None if held[1] is model else held[1]
+        )
         out.say(f"report written to {made}; open it in a browser")
     out.result(
         {
@@ -71,7 +74,7 @@ def run(
             "rows": len(rows),
             "seconds": seconds,
             "train_mean_log_prob": mean,
-            "held_out": found,
+            "held_out": None if found is None else found.scores,
             "n_parameters": model.n_parameters,
             "report": None if report_to is None else str(report_to),
             "fit_report": None if report is None else report.to_json(),
@@ -116,7 +119,7 @@ def _scores(
     label: Any,
     holdout: float,
     settings: dict[str, Any],
-) -> dict[str, Any] | None:
+) -> held_out.HeldOut | None:
     """Show and return scores on the test rows, or on rows that a second fit has not seen."""
     if not isinstance(rows, pd.DataFrame):
         return None
@@ -124,7 +127,7 @@ def _scores(
     if tests is not None:
         found = held_out.scores(model, tests, label, rows)
         held_out.show(out, found, len(tests), "--test")
-        return found
+        return held_out.HeldOut(found, tests, model)
 
     with out.progress() as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", FedcircuitsWarning)  # said at the first fit
@@ -135,8 +138,8 @@ def _scores(
         )  # fmt: skip
     if made is None:
         return None
-    held_out.show(out, made[0], made[1], "learned once more without them")
-    return made[0]
+    held_out.show(out, made.scores, len(made.rows), "learned once more without them")
+    return made
 
 
 def _open(model: Density) -> Schema:

@@ -379,6 +379,25 @@ class Density(Probabilities, Completions):
         """Write the density to one file; `fedcircuits.load` reads it."""
         encoding.write(Path(path), encoding.pack(self.to_record()))
 
+    def draw(self, path: str | Path) -> None:
+        """Write a picture of the model to a file: PNG, SVG or PDF by its ending.
+
+        It shows the tree of strongest dependences: lines are as thick as two variables share
+        mutual information (in nats beside them) under the model.
+        """
+        from fedcircuits.report import networks  # matplotlib takes a second to import
+        from fedcircuits.report.page import trained_for
+
+        label = trained_for(self)
+        names = networks.names_drawn(self.schema.names, label)
+        if len(names) < 2:
+            raise QueryError(f"a picture shows dependences of variables; the model has {names}")
+        tree = networks.dependence_tree(self.mutual_information_matrix(names), label)
+        title = f"strongest dependences of {len(names)} of {len(self.schema)} variables, nats"
+        networks.save(
+            path, networks.tree_size(tree), title, lambda on: networks.paint_tree(on, tree, label)
+        )
+
     def report(
         self,
         path: str | Path,
@@ -386,6 +405,7 @@ class Density(Probabilities, Completions):
         *,
         label: str | None = None,
         figures_to: str | Path | None = None,
+        scored: Density | None = None,
     ) -> Path:
         """Write a report about the density to one HTML file and return its path.
 
@@ -394,10 +414,12 @@ class Density(Probabilities, Completions):
             rows: held-out rows that the model is scored on and compared with.
             label: variable whose prediction is scored; by default the one it was trained for.
             figures_to: a folder that also gets every figure as an SVG file.
+            scored: the model to score in place of this one, where this one has learned from the
+                rows too: learned in the same way without them.
         """
         from fedcircuits.report import write_report  # matplotlib takes a second to import
 
-        return write_report(self, path, rows, label=label, figures_to=figures_to)
+        return write_report(self, path, rows, label=label, figures_to=figures_to, scored=scored)
 
 
 __all__ = ["Density", "FitReport", "outcome_codes", "powers"]

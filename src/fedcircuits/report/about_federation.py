@@ -1,16 +1,23 @@
-"""The part of a report about a federation: who holds what, and what each client sent."""
+"""The part of a report about a federation: who holds what, who adds what, what was sent, why."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
-from fedcircuits.report import figures
+from fedcircuits.errors import FederationError
+from fedcircuits.report import figures, networks
+from fedcircuits.report.meanings import explained
+from fedcircuits.report.scores import label_scores
+from fedcircuits.report.section import Section
+
+SERVER = "server"  # owner of the nodes that hold the label's classes
 
 COLUMNS_SHOWN = 60
+LEAST_GAIN = 1e-6  # below it there is nothing to draw
 
 
 class Federation(Protocol):
@@ -19,6 +26,7 @@ class Federation(Protocol):
     clients: Any
     owners: Any
     parts: Any
+    structure: Any
     setting: Any
     rule: Any
     ledger: Any
@@ -50,10 +58,21 @@ def holdings(fed: Federation) -> str:
     return figures.holdings(clients, columns, cells, "which client holds which column")
 
 
+def network(fed: Any) -> list[networks.Node]:
+    """Algorithm 1's network for a drawing; models of one client and columns are one leaf."""
+    label = getattr(getattr(fed, "fitted", None), "label", None)
+    colours = networks.owner_colours(fed.owners, SERVER)
+    leaves = []
+    for part, owner in zip(fed.parts, fed.owners, strict=True):
+        text = f"classes of\n{label}" if owner == SERVER else ""
+        leaves.append((text or networks.leaf_text(owner, part.schema.names), colours[owner]))
+    return networks.network(fed.structure, leaves, merge=True)
+
+
 def facts(fed: Federation) -> list[tuple[str, str]]:
     """Names and values that describe a federation in a table."""
     found = [
-        ("setting", f"{fed.setting}: {_SETTINGS.get(fed.setting, '')}"),
+        ("split", f"{fed.setting}: {_SETTINGS.get(fed.setting, '')}"),
         ("agreement rule", str(fed.rule.name)),
         ("clients", ", ".join(f"{c} ({fed.n_rows.get(c, '?')} rows)" for c in fed.clients)),
         ("bytes sent in all", f"{fed.ledger.n_bytes:,}"),
@@ -70,13 +89,135 @@ _SETTINGS = {
 
 def reveals(fed: Federation) -> Sequence[str]:
     """What leaves a client under the rule, a line each."""
-    return [str(line) for line in fed.rule.reveals]
+    return [str(line).replace("`", "") for line in fed.rule.reveals]
 
 
 def sent(fed: Federation) -> pd.DataFrame:
-    """Bytes by client and phase, a row for each client."""
+    """Bytes by phase, and bits a row that the server learned: a row for each client."""
     table = fed.ledger.table(["client", "phase"])
     wide = table.pivot(index="client", columns="phase", values="bytes").fillna(0).astype(int)
-    wide["all"] = wide.sum(axis=1)
+    phases = [phase for phase in PHASES if phase in wide.columns]
+    wide = wide[[*phases, *(name for name in wide.columns if name not in phases)]]
+    wide["all bytes"] = wide.sum(axis=1)
+    told = fed.ledger.table(["client"]).set_index("client")
+    wide["bits a row"] = told["bits a row"]
+    wide["most that is revealed of a row"] = told["level"]
     answer: pd.DataFrame = wide.reset_index()
     return answer
+
+
+PHASES = ("schema", "alignment", "agreement", "training", "validation", "query")  # in their order
+DONE_IN = {
+    "schema": "columns, categories and sketches of numbers are agreed",
+    "alignment": "rows of one id are matched",
+    "agreement": "groups of rows are agreed",
+    "training": "clients fit models of their own rows",
+    "validation": "candidates are scored on held-out rows",
+    "query": "the finished model is asked",
+}
+
+
+def timeline(fed: Federation) -> pd.DataFrame:
+    """The phases of the run in their order, with messages and bytes."""
+    table = fed.ledger.table(["phase"]).set_index("phase")
+    found = [phase for phase in PHASES if phase in table.index]
+    return pd.DataFrame(
+        {
+            "phase": found,
+            "what happens": [DONE_IN[phase] for phase in found],
+            "messages": [int(table.loc[phase, "messages"]) for phase in found],
+            "bytes": [int(table.loc[phase, "bytes"]) for phase in found],
+        }
+    )
+
+
+def sections(model: Any, rows: pd.DataFrame | None, label: str | None) -> Iterable[Section]:
+    """Yields the sections of a federation."""
+    nodes = network(model)
+    words = f"the network of Algorithm 1: {networks.SYMBOLS}"
+    drawing = figures.drawn(
+        networks.network_size(nodes), words, lambda axes: networks.paint_network(axes, nodes)
+    )
+    yield Section(
+        "Who holds what",
+        "Who holds which columns and rows, and how the clients' models become one: sums and "
+        "products are put together by the server.",
+        facts(model),
+        pictures=[
+            (words, drawing),
+            ("columns of each client's models; darker: more rows", holdings(model)),
+        ],
+    )
+    if rows is not None and len(model.clients) > 1:
+        yield from _clients(model, rows, label)
+    yield from _why(model)
+    yield Section(
+        "What left the clients",
+        f"Bytes of every message, and bits that the server learned of each row. Under the rule "
+        f"{model.rule.name!r} a client sends, besides schema, sketches and models:",
+        table=sent(model),
+        lines=list(reveals(model)),
+    )
+    seconds = dict(getattr(model.fitted, "seconds", {}))
+    pictures = []
+    if seconds:
+        title = "CPU seconds of each client's fits"
+        names = sorted(seconds)
+        values = np.array([seconds[name] for name in names])
+        pictures = [(title, figures.ranking(names, values, title, "seconds"))]
+    yield Section(
+        "Timeline", "What happened, in this order.", table=timeline(model), pictures=pictures
+    )
+
+
+def fits(model: Any) -> tuple[list[tuple[str, str]], list[str]]:
+    """What learners said of the clients' fits: facts, and warnings by client."""
+    facts, warned = [], []
+    for client, jobs in sorted(dict(getattr(model.fitted, "reports", {})).items()):
+        found = [report for reports in jobs.values() for report in reports]
+        learners = ", ".join(sorted({report.learner for report in found}))
+        facts.append((client, f"{len(found)} fits by {learners}"))
+        said = dict.fromkeys(str(line) for report in found for line in report.warnings)
+        warned += [f"{client}: {explained(line)}" for line in said]
+    return facts, warned
+
+
+def _clients(model: Any, rows: pd.DataFrame, label: str | None) -> Iterable[Section]:
+    """What each client adds, and how good it is alone."""
+    try:
+        table = model.contributions(rows, label)
+    except FederationError as error:  # a rule under which nobody can leave
+        yield Section("What each client adds", f"Not known: {error}")
+        return
+    clients = list(table["client"])
+    pictures = []
+    if label is not None and "AUC alone" in table:
+        given = rows[rows[label].notna()]
+        proba = model.predict_proba(given.drop(columns=label), label, unknown="missing")
+        together = label_scores(proba, given[label]).auc
+        title = "AUC of each client alone, and of all together"
+        alone = table["AUC alone"].to_numpy(float)
+        pictures.append((title, figures.compared(clients, alone, together, title, "AUC")))
+    for name in table.columns:
+        values = table[name].to_numpy(float) if name.startswith("gain in") else np.zeros(1)
+        if (np.abs(values) > LEAST_GAIN).any():
+            pictures.append((name, figures.ranking(clients, values, name, name)))
+    yield Section(
+        "What each client adds",
+        "Scores of the held-out rows when one client leaves (exact, nothing trained again) and "
+        "of each client alone. Positive bars: the federation is better with the client.",
+        table=table,
+        pictures=pictures,
+    )
+
+
+def _why(model: Any) -> Iterable[Section]:
+    """Which rules were considered, and why this one was taken."""
+    why = getattr(model, "why", None)
+    if why is None:
+        return
+    table = why.table().drop(columns="reveals").dropna(axis=1, how="all")
+    text = f"{why.rule!r} was taken: {why.reason}."
+    if why.n_rows:
+        text += f" Scores are means over {why.n_rows} held-out rows of the clients, in nats."
+    yield Section("Which rule, and why", text, table=table)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pandas as pd
 from fedcircuits.arrays import FloatArray
 
 INK = "#010203"  # drawn with this colour, then replaced by the page's text colour
+PAPER = "#fefdfc"  # likewise, by the colour behind the text
 REAL, MODEL, GOOD, BAD = "#0a7ea4", "#e07a1f", "#2a9d5c", "#c8453b"
 _SETTINGS: Any = {
     "svg.fonttype": "none",
@@ -40,6 +42,10 @@ class Figure:
 
     svg: str = ""
     axes: Any
+
+    def save(self, path: Path) -> None:
+        """Write the figure to a file by its ending, on white."""
+        self.axes.figure.savefig(path, facecolor="white", transparent=False, dpi=150)
 
 
 @contextmanager
@@ -70,9 +76,16 @@ def figure(width: float, height: float, title: str) -> Iterator[Figure]:
     made.svg = _inline(text.getvalue(), title)
 
 
+def drawn(size: tuple[float, float], title: str, paint: Callable[[Any], None]) -> str:
+    """What a function draws on axes of that size in inches, as SVG text."""
+    with figure(*size, title) as made:
+        paint(made.axes)
+    return made.svg
+
+
 def _inline(svg: str, title: str) -> str:
     """SVG as it stands inside a page: no prologue, the page's colours, a title for readers."""
-    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor").replace(PAPER, "var(--card, #fff)")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     escaped = title.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
     return svg.replace("<svg", f'<svg role="img" aria-label="{escaped}"', 1)
@@ -101,6 +114,32 @@ def calibration(table: pd.DataFrame, title: str) -> str:
         )  # fmt: skip
         axes.set(xlabel="predicted probability", ylabel="observed share", xlim=(0, 1), ylim=(0, 1))
     return drawn.svg
+
+
+def scatter(x: FloatArray, y: FloatArray, title: str, xlabel: str, ylabel: str) -> str:
+    """Points over one another, with the line where both are equal; at most 2,000 of them."""
+    some = np.linspace(0, len(x) - 1, min(len(x), 2000)).astype(int)
+    with figure(3.6, 3.4, title) as drawing:
+        axes = drawing.axes
+        axes.scatter(x[some], y[some], s=6, color=REAL, alpha=0.4, linewidths=0)
+        axes.axline((float(x.mean()), float(x.mean())), slope=1, color=INK, linewidth=0.6)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+    return drawing.svg
+
+
+def compared(
+    names: Sequence[str], alone: FloatArray, together: float, title: str, legend: str
+) -> str:
+    """Horizontal bars of clients alone, and a line where all are together."""
+    with figure(4.6, 0.8 + 0.26 * len(names), title) as drawing:
+        axes = drawing.axes
+        place = np.arange(len(names))[::-1]
+        axes.barh(place, alone, color=MODEL, alpha=0.8)
+        axes.set_yticks(place, [str(n)[:24] for n in names])
+        axes.axvline(together, color=REAL, linewidth=2.2)
+        least = min([0.5, *alone[~np.isnan(alone)]])  # 0.5 is guessing
+        axes.set(xlabel=f"{legend}; blue line: together, {together:.3f}", xlim=(least, None))
+    return drawing.svg
 
 
 def bars(names: Sequence[str], series: dict[str, FloatArray], title: str) -> str:

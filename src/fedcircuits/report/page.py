@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,35 +15,17 @@ from jinja2 import Environment
 from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import FedcircuitsError, unknown_name
-from fedcircuits.report import about_federation, figures, scores
+from fedcircuits.report import about_federation, figures, networks, scores
 from fedcircuits.report.meanings import explained
+from fedcircuits.report.section import Section
 from fedcircuits.schema import Data, Variable, read
 from fedcircuits.schema.times import to_numbers
 
 SAMPLES = 5000
-VARIABLES_SHOWN, MOST_IN_MATRIX, MOVERS_SHOWN = 24, 40, 8
+VARIABLES_SHOWN, MOVERS_SHOWN = 24, 8
 CATEGORIES_SHOWN, BINS, POINTS = 10, 30, 25
-
-
-@dataclass
-class Section:
-    """One section of the page.
-
-    Attributes:
-        title: its heading.
-        text: what is shown, in one or two sentences.
-        facts: names and values.
-        table: rows of numbers.
-        pictures: titles and SVG texts.
-        lines: bullet points.
-    """
-
-    title: str
-    text: str = ""
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    table: pd.DataFrame | None = None
-    pictures: list[tuple[str, str]] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
+ROOM = 6.4  # rem for an inch of a figure
+WIDE = 32.0  # rem from which a figure has a row of its own
 
 
 def write_report(
@@ -54,6 +36,7 @@ def write_report(
     label: str | None = None,
     seed: int = 0,
     figures_to: str | Path | None = None,
+    scored: Any = None,
 ) -> Path:
     """Writes a report of a model to one HTML file and returns its path.
 
@@ -64,6 +47,8 @@ def write_report(
         label: variable whose prediction is scored; by default the one it was trained for.
         seed: of the samples that are drawn.
         figures_to: a folder that also gets every figure as an SVG file.
+        scored: the model whose scores on the rows are shown, where the model itself has learned
+            from them: it was learned in the same way without them.
     """
     target = Path(path)
     if target.is_dir() or not target.parent.exists():
@@ -72,7 +57,7 @@ def write_report(
     label = label or trained_for(model)
     if label is not None and label not in model.schema:
         raise FedcircuitsError(unknown_name("variable", label, model.schema.names, "the model"))
-    parts = list(sections(model, frame, label, seed))
+    parts = list(sections(model, frame, label, seed, scored))
     text = _render(model, label, frame, parts)
     encoding.write(target, text.encode())
     if figures_to is not None:
@@ -89,41 +74,46 @@ def trained_for(model: Any) -> str | None:
 
 
 def sections(
-    model: Any, rows: pd.DataFrame | None, label: str | None, seed: int
+    model: Any, rows: pd.DataFrame | None, label: str | None, seed: int, scored: Any = None
 ) -> Iterable[Section]:
     """Yields the sections of a report in the order of the page."""
     drawn = model.sample(SAMPLES, seed=seed)
-    names = list(model.schema.names)[:MOST_IN_MATRIX]
-    if label is not None and label not in names:
-        names[-1] = label
-    # None where the model has one variable: there is nothing that it could depend on.
-    shared = model.mutual_information_matrix(names) if len(names) > 1 else None
+    names = networks.names_drawn(model.schema.names, label)
+    shared = model.mutual_information_matrix(names) if len(names) > 1 else pd.DataFrame()
     if rows is not None:
-        yield _held_out(model, rows, label)
+        yield _held_out(model if scored is None else scored, rows, label, scored is not None)
     if about_federation.is_federation(model):
-        yield from _federation(model, rows, label)
-    if label is not None and shared is not None:
+        yield from about_federation.sections(model, rows, label)
+    if label is not None and len(names) > 1:
         yield _movers(model, label, drawn, shared)
     yield _marginals(model, rows, drawn)
-    if shared is not None:
-        yield _dependence(shared)
+    if len(names) > 1:
+        yield _dependence(shared, label)
     yield _how_fitted(model)
 
 
-def _held_out(model: Any, rows: pd.DataFrame, label: str | None) -> Section:
+def _held_out(model: Any, rows: pd.DataFrame, label: str | None, again: bool) -> Section:
+    """Scores of rows that the model was not trained on; `again` where it was learned for them."""
+    whose = "rows the model was not trained on"
+    if again:
+        whose = "held-out rows, by a model that was learned in the same way without them"
     known = [name for name in model.schema.names if name in rows.columns]
     facts = [
         ("rows", f"{len(rows):,}"),
         ("mean log-density", f"{model.mean_log_prob(rows, unknown='missing'):.3f} nats a row"),
         ("columns of the model in these rows", f"{len(known)} of {len(model.schema)}"),
     ]
-    if label is None or label not in rows.columns or model.schema[label].outcomes is None:
-        return Section("Held-out rows", "Scores of rows the model was not trained on.", facts)
+    if label is None or label not in rows.columns:
+        return Section("Held-out rows", f"Scores of {whose}.", facts)
     given = rows[rows[label].notna()]
+    text = f"How well {label} is predicted in {whose}."
+    facts.append((f"rows with {label}", f"{len(given):,}"))
+    if model.schema[label].outcomes is None:
+        more, pictures = _number_scores(model, given, label)
+        return Section("Held-out rows", text, facts + more, pictures=pictures)
     proba = model.predict_proba(given.drop(columns=label), label, unknown="missing")
     found = scores.label_scores(proba, given[label])
     facts += [
-        (f"rows with {label}", f"{found.n_rows:,}"),
         (
             "accuracy",
             f"{found.accuracy:.3f} (always the commonest class: {found.baseline_accuracy:.3f})",
@@ -131,9 +121,26 @@ def _held_out(model: Any, rows: pd.DataFrame, label: str | None) -> Section:
         ("AUC", f"{found.auc:.4f} (guessing: 0.5)"),
         ("log-loss", f"{found.log_loss:.4f} (class shares alone: {found.baseline_log_loss:.4f})"),
     ]
-    pictures = _label_pictures(proba, given[label])
-    text = f"How well {label} is predicted in rows the model was not trained on."
-    return Section("Held-out rows", text, facts, pictures=pictures)
+    return Section("Held-out rows", text, facts, pictures=_label_pictures(proba, given[label]))
+
+
+def _number_scores(
+    model: Any, rows: pd.DataFrame, label: str
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Facts and pictures of a label that is a number: its mean and its 90 % interval."""
+    evidence = rows.drop(columns=label)
+    truth = _numbers(model.schema[label], rows[label])
+    mean = _numbers(model.schema[label], model.predict(evidence, label, unknown="missing"))
+    ends = model.interval(label, 0.9, evidence, unknown="missing")
+    low, high = (_numbers(model.schema[label], ends[end]) for end in ("low", "high"))
+    error = float(np.sqrt(np.mean((mean - truth) ** 2)))
+    inside = float(((low <= truth) & (truth <= high)).mean())
+    facts = [
+        ("root mean square error", f"{error:.4g} (the mean alone: {truth.std():.4g})"),
+        ("rows within their 90 % interval", f"{inside:.1%}"),
+    ]
+    title = f"predicted mean over true {label}"
+    return facts, [(title, figures.scatter(truth, mean, title, f"true {label}", "predicted"))]
 
 
 def _label_pictures(proba: pd.DataFrame, truth: pd.Series[Any]) -> list[tuple[str, str]]:
@@ -159,36 +166,6 @@ def _label_pictures(proba: pd.DataFrame, truth: pd.Series[Any]) -> list[tuple[st
         ("ROC curve", figures.roc(curves, "ROC curve of the held-out rows")),
         (words, figures.calibration(table, words)),
     ]
-
-
-def _federation(model: Any, rows: pd.DataFrame | None, label: str | None) -> Iterable[Section]:
-    yield Section(
-        "Who holds what",
-        "A cell is filled where the client holds the column; darker cells stand for more rows.",
-        about_federation.facts(model),
-        pictures=[("columns of each client", about_federation.holdings(model))],
-    )
-    if rows is not None and len(model.clients) > 1:
-        table = model.contributions(rows, label)
-        worth = [name for name in table.columns if name.startswith("gain in")]
-        pictures = [
-            (name, figures.ranking(list(table["client"]), table[name].to_numpy(float), name, name))
-            for name in worth
-        ]
-        yield Section(
-            "What each client adds",
-            "Scores of the held-out rows when one client leaves (exact, nothing trained again) and "
-            "of each client alone. Positive bars: the federation is better with the client.",
-            table=table,
-            pictures=pictures,
-        )
-    yield Section(
-        "What left the clients",
-        f"Bytes of every message, by client and phase. Under the rule {model.rule.name!r} a client "
-        "sends, besides schema, sketches and models:",
-        table=about_federation.sent(model),
-        lines=list(about_federation.reveals(model)),
-    )
 
 
 def _movers(model: Any, label: str, drawn: pd.DataFrame, matrix: pd.DataFrame) -> Section:
@@ -220,7 +197,8 @@ def _effect(model: Any, label: str, name: str, drawn: pd.DataFrame) -> tuple[str
         series = {f"p({label} = {y})": proba[y].to_numpy() for y in shown}
         return title, figures.bars([str(v) for v in values], series, title)
     known = drawn[name].dropna()
-    chosen = known.sort_values().iloc[np.linspace(0, len(known) - 1, POINTS).astype(int)].unique()
+    ends = 0.01 * (len(known) - 1), 0.99 * (len(known) - 1)  # without the farthest values
+    chosen = known.sort_values().iloc[np.linspace(*ends, POINTS).astype(int)].unique()
     asked = pd.Series(chosen)
     points = _numbers(variable, asked)
     proba = model.predict_proba(pd.DataFrame({name: asked}), label, impossible="nan")
@@ -274,23 +252,31 @@ def _numbers(variable: Variable, values: pd.Series[Any]) -> FloatArray:
     return np.asarray(pd.to_numeric(values), dtype=np.float64)
 
 
-def _dependence(matrix: pd.DataFrame) -> Section:
+def _dependence(matrix: pd.DataFrame, label: str | None) -> Section:
     title = "mutual information of pairs of variables, nats"
+    tree = networks.dependence_tree(matrix, label)
+    words = "the tree of strongest dependences, mutual information in nats beside its lines"
+    drawing = figures.drawn(
+        networks.tree_size(tree), words, lambda axes: networks.paint_tree(axes, tree, label)
+    )
     return Section(
         "What hangs together",
         "Mutual information of each pair under the model: zero where the two are independent.",
-        pictures=[(title, figures.heat_map(matrix, title, "nats"))],
+        pictures=[(title, figures.heat_map(matrix, title, "nats")), (words, drawing)],
     )
 
 
 def _how_fitted(model: Any) -> Section:
     report = getattr(model, "fit_report", None)
-    facts = [("parameters", f"{model.n_parameters:,}")]
+    facts = [("kind", type(model).__name__), ("parameters", f"{model.n_parameters:,}")]
     lines: list[str] = []
+    if about_federation.is_federation(model):
+        more, lines = about_federation.fits(model)
+        facts += more
     if report is not None:
         facts += [("learner", report.learner), ("seconds", f"{report.seconds:.1f}")]
         facts += [(str(k), _short(v)) for k, v in {**report.sizes, **report.kept}.items()]
-        lines = [explained(str(line)) for line in report.warnings]
+        lines += [explained(str(line)) for line in report.warnings]
     text = "Warnings of the fit stand at the end." if lines else "The fit gave no warning."
     return Section("How it was fitted", text, facts, lines=lines)
 
@@ -308,14 +294,26 @@ def _cell(value: Any) -> str:
 def _render(model: Any, label: str | None, rows: pd.DataFrame | None, parts: list[Section]) -> str:
     source = files("fedcircuits.report").joinpath("page.html").read_text(encoding="utf-8")
     environment = Environment(autoescape=True)
-    environment.filters["cell"] = _cell
+    environment.filters |= {"cell": _cell, "rem": _rem, "wide": lambda svg: _rem(svg) > WIDE}
     return environment.from_string(source).render(
         sections=parts,
         label=label,
         n_rows=None if rows is None else len(rows),
         n_variables=len(model.schema),
-        kind=type(model).__name__,
+        title=_title(model),
     )
+
+
+def _title(model: Any) -> str:
+    if about_federation.is_federation(model):
+        return f"One model from {len(model.clients)} clients"
+    return f"A model of {len(model.schema)} variables"
+
+
+def _rem(svg: str) -> float:
+    """Width in which a figure's letters are as large as the page's small print."""
+    found = re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)
+    return 24.0 if found is None else float(found[1]) / 72 * ROOM
 
 
 def _write_figures(folder: Path, parts: list[Section]) -> None:

@@ -156,13 +156,28 @@ def coordinate(
         run(out, file, output, kits, wait, fresh)
 
 
-def demo(seed: Seed = 0, json: Json = False) -> None:
-    """Split built-in data over four clients in three ways, train, query and compare."""
+def demo(
+    data: Annotated[
+        Path | None, typer.Option(help="Your own table in place of the built-in one: CSV, Parquet.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Its column to be predicted.")] = None,
+    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("report.html"),
+    sep: Sep = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Split a table over clients in three ways, train, query and compare; write a report.
+
+    \b
+    Examples:
+      fedcircuits demo
+      fedcircuits demo --data people.csv --label income
+    """
     from fedcircuits.cli.demo import run
 
     out = Output(json)
     with out.errors():
-        run(out, seed)
+        run(out, seed, data, label, sep, report)
 
 
 def experiment(

@@ -131,11 +131,20 @@ def inspect(
     model: Annotated[Path, typer.Argument(help="A model file.")],
     picture: Annotated[
         Path | None,
-        typer.Option(help="Draw the region graph of an EiNet there: .png, .svg or .pdf."),
+        typer.Option(help="Draw the model there: .png, .svg or .pdf."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show what a model file holds: variables, structure, sizes, how it was learned."""
+    """Show what a model file holds: variables, structure, sizes, how it was learned.
+
+    The picture is the tree of strongest dependences, a small circuit's nodes, an EiNet's regions,
+    or a federation's network with its clients.
+
+    \b
+    Examples:
+      fedcircuits inspect people.fc
+      fedcircuits inspect people.fc --picture people.png
+    """
     from fedcircuits.cli.inspect import run
 
     out = Output(json)

@@ -102,7 +102,8 @@ def _scores(model: Any, frame: pd.DataFrame, label: str | None) -> dict[str, flo
     if model is None or label not in model.schema:
         shares = rows[label].value_counts(normalize=True).to_numpy()
         return {"log-loss": float(-(shares * np.log(shares)).sum()), "AUC": 0.5}
-    proba = model.predict_proba(rows.drop(columns=label), label, unknown="missing")
+    known = [name for name in model.schema.names if name in rows.columns and name != label]
+    proba = model.predict_proba(rows[known], label, unknown="missing")
     found = label_scores(proba, rows[label])
     return {"log-loss": found.log_loss, "AUC": found.auc}
 

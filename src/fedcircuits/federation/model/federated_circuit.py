@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -402,6 +403,19 @@ class FederatedCircuit(Composite, HoldsClients):
         from fedcircuits.federation.model.contributions import contributions
 
         return contributions(self, rows, label or (self.fitted.label if self.fitted else None))
+
+    def draw(self, path: str | Path) -> None:
+        """Write a picture of Algorithm 1's network: sums, products, and the clients below them."""
+        from fedcircuits.report import about_federation, networks
+
+        nodes = about_federation.network(self)
+        rule = "" if self.rule is None else f", rule {self.rule.name!r}"
+        networks.save(
+            path,
+            networks.network_size(nodes),
+            f"{self.setting} federation of {len(self.clients)} clients{rule}\n{networks.SYMBOLS}",
+            lambda axes: networks.paint_network(axes, nodes),
+        )
 
     def communication(self, **options: Any) -> pd.DataFrame:
         """Returns the bytes of the run beside the paper's formulas (`communication_cost`)."""
