@@ -20,6 +20,15 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from contracts.mutations import (
+    joined,
+    mutate_bytes,
+    mutate_outer,
+    mutate_record,
+    nested,
+    parts,
+    put,
+)
 from fedcircuits import Circuit, Schema, Variable, build, encoding
 from fedcircuits.api.load import from_bytes
 from fedcircuits.density.fit_report import FitReport
@@ -175,19 +184,6 @@ def test_a_directory_is_no_place_to_save_to(circuit: Circuit, tmp_path: Path) ->
 # --- bad files, one by one ------------------------------------------------------------------------
 
 
-def parts(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and body of safetensors bytes."""
-    (length,) = struct.unpack("<Q", data[:8])
-    return json.loads(data[8 : 8 + length]), data[8 + length :]
-
-
-def joined(head: Any, body: bytes) -> bytes:
-    """Safetensors bytes with the length of the header recomputed."""
-    text = head if isinstance(head, bytes) else json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + body
-
-
 def with_entry(saved: bytes, name: str, **changes: Any) -> bytes:
     head, body = parts(saved)
     head[name].update(changes)
@@ -297,22 +293,6 @@ def change_array(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Calla
     return changed
 
 
-def put(at: int, value: Any) -> Callable[[np.ndarray], np.ndarray]:
-    def change(array: np.ndarray) -> np.ndarray:
-        array = array.copy()
-        array.reshape(-1)[at] = value
-        return array
-
-    return change
-
-
-def nested(depth: int) -> list[Any]:
-    answer: list[Any] = []
-    for _ in range(depth):
-        answer = [answer]
-    return answer
-
-
 # Records with a right SHA-256 whose circuit is wrong: what a hostile sender would send.
 WRAPS = np.array([0, 2**63 - 1, -2, 6, 21], dtype=np.int64)
 TAMPERED: dict[str, Callable[[Record], None]] = {
@@ -407,111 +387,6 @@ def test_padding_of_the_header_is_not_part_of_the_contents(circuit: Circuit, sav
 
 # --- bad files by the thousand --------------------------------------------------------------------
 
-JUNK: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 7, 2**31, 2**63, -(2**70), 10**400, 0.5, -0.0, 1e308, "", "x",
-    "variable", "\ud800", [], [[]], [0, 1], ["a", "b"], {}, {"atoms": []}, nested(300),
-)  # fmt: skip
-
-
-def mutate_bytes(data: bytes, rng: np.random.Generator) -> bytes:
-    """Flip, cut, insert, repeat or overwrite bytes."""
-    kind = rng.integers(6)
-    at = int(rng.integers(len(data))) if rng.random() < 0.5 else int(rng.integers(3000))
-    if kind == 0:
-        return data[:at] + bytes([data[at] ^ (1 << int(rng.integers(8)))]) + data[at + 1 :]
-    if kind == 1:
-        return data[:at]
-    if kind == 2:
-        return data[:at] + rng.bytes(int(rng.integers(1, 40))) + data[at:]
-    if kind == 3:
-        end = at + int(rng.integers(1, 60))
-        return data[:at] + data[end:]
-    if kind == 4:
-        many = bytearray(data)
-        for _ in range(int(rng.integers(2, 30))):
-            many[int(rng.integers(len(many)))] = int(rng.integers(256))
-        return bytes(many)
-    return struct.pack("<Q", int(rng.integers(2 ** int(rng.integers(1, 62))))) + data[8:]
-
-
-def somewhere(tree: Any, rng: np.random.Generator) -> tuple[Any, Any]:
-    """A random container inside JSON values, and one of its keys."""
-    places = []
-    stack = [tree]
-    while stack:
-        at = stack.pop()
-        keys = list(at) if isinstance(at, dict) else range(len(at))
-        places += [(at, key) for key in keys]
-        stack += [at[key] for key in keys if isinstance(at[key], (dict, list))]
-    return places[int(rng.integers(len(places)))]
-
-
-def mutate_tree(tree: Any, rng: np.random.Generator) -> None:
-    """Replace, drop or repeat a random value."""
-    at, key = somewhere(tree, rng)
-    kind = rng.integers(4)
-    if kind == 0:
-        del at[key]
-    elif kind == 1 and isinstance(at, list):
-        at.append(copy.deepcopy(at[key]))
-    elif kind == 1:
-        at[f"{key}x"] = at[key]
-    else:
-        at[key] = copy.deepcopy(JUNK[int(rng.integers(len(JUNK)))])
-
-
-def mutate_outer(data: bytes, rng: np.random.Generator) -> bytes:
-    """Edit the safetensors header, or the JSON text in its metadata; lengths are recomputed."""
-    head, body = parts(data)
-    if rng.random() < 0.5:
-        mutate_tree(head, rng)
-    else:
-        inner = json.loads(head["__metadata__"]["fedcircuits"])
-        mutate_tree(inner, rng)
-        head["__metadata__"]["fedcircuits"] = json.dumps(inner)
-    return joined(head, body)
-
-
-def mutate_array(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    kind = rng.integers(7)
-    if kind == 0 and array.size:
-        values: list[Any] = [np.nan, np.inf, -np.inf, -1, 0, 1, 2, 5, 1e308]
-        if array.dtype.kind != "f":
-            values = [0, 1, 2, 5, 17, 18, 19, -1, 2**62, -(2**63)]
-        picked = values[int(rng.integers(len(values)))]
-        return put(int(rng.integers(array.size)), picked)(array)
-    if kind == 1:
-        return array[: int(rng.integers(array.shape[0] + 1))]
-    if kind == 2:
-        return np.concatenate([array, array[:1]])
-    if kind == 3:
-        types = (np.float64, np.float32, np.int64, np.int32, np.bool_, np.uint8)
-        with np.errstate(all="ignore"):
-            return array.astype(types[int(rng.integers(len(types)))])
-    if kind == 4:
-        return array[None] if rng.random() < 0.5 else array.T[..., None]
-    if kind == 5:
-        return array[::-1].copy()
-    return rng.permutation(array.reshape(-1)).reshape(array.shape)
-
-
-def mutate_record(circuit: Circuit, rng: np.random.Generator) -> bytes:
-    """A tampered circuit with a right digest."""
-
-    def change(record: Record) -> None:
-        for _ in range(int(rng.integers(1, 3))):
-            if rng.random() < 0.5:
-                mutate_tree(record.header, rng)
-            elif record.arrays:
-                names = sorted(record.arrays)
-                name = names[int(rng.integers(len(names)))]
-                if rng.random() < 0.05:
-                    del record.arrays[name]
-                else:
-                    record.arrays[name] = mutate_array(np.asarray(record.arrays[name]), rng)
-
-    return tampered(circuit, change)
-
 
 @pytest.mark.parametrize("part", range(5))
 def test_thousands_of_mutations_give_only_clean_errors(
@@ -526,6 +401,10 @@ def test_thousands_of_mutations_give_only_clean_errors(
     rng = np.random.default_rng(part)
     if part == 0:
         request.getfixturevalue("traced")
+
+    def changed(rng: np.random.Generator) -> bytes:
+        return tampered(circuit, lambda record: mutate_record(record, rng))
+
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     refused = 0
     for i in range(N_MUTATIONS // 5):
@@ -533,7 +412,7 @@ def test_thousands_of_mutations_give_only_clean_errors(
         if how == "bytes":
             data = mutate_bytes(saved, rng)
         else:
-            data = mutate_outer(saved, rng) if how == "outer" else mutate_record(circuit, rng)
+            data = mutate_outer(saved, rng) if how == "outer" else changed(rng)
         try:
             found = load_bounded(data)
         except StorageError as error:

@@ -39,6 +39,8 @@ from fedcircuits.schema.table import Unknown
 from fedcircuits.schema.times import from_numbers
 from fedcircuits.schema.variable import plain
 
+MOST_ORDER = 100  # of a moment: the work grows with it, and a float holds no larger powers
+
 
 class Density(Probabilities, Completions):
     """A joint distribution over the variables of a schema, asked in names and original values.
@@ -267,7 +269,7 @@ class Density(Probabilities, Completions):
         unknown: Unknown = "error",
     ) -> Any:
         """E[name**order | given]: a float for a mapping (or nothing) given, a Series for rows."""
-        order = whole_number(order, "the order of a moment is a whole number >= 0")
+        order = whole_number(order, f"the order of a moment is in 0..{MOST_ORDER}", MOST_ORDER)
         at = self.schema.position(name)
         return self._row_by_row(
             lambda t: self.moment_of(t, at, order), name, given, impossible, unknown

@@ -172,11 +172,11 @@ def without_id(data: Data, id: str | None, known: Iterable[str]) -> Data:
     return frame.drop(columns=id)
 
 
-def whole_number(value: Any, expected: str) -> int:
-    """A number >= 0 without a fraction, or an error that says what was expected."""
+def whole_number(value: Any, expected: str, most: int = 2**63 - 1) -> int:
+    """A number in 0..most without a fraction, or an error that says what was expected."""
     try:
         whole = int(value)
-        if whole == value and whole >= 0:
+        if whole == value and 0 <= whole <= most:
             return whole
     except (TypeError, ValueError, OverflowError):
         pass

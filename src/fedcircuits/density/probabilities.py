@@ -24,6 +24,7 @@ from fedcircuits.errors import QueryError
 from fedcircuits.schema import Table
 from fedcircuits.schema.cells import encode_values
 from fedcircuits.schema.events import Region, as_event, below, not_
+from fedcircuits.schema.numbers import as_float
 from fedcircuits.schema.table import Unknown
 from fedcircuits.schema.times import from_numbers
 
@@ -111,7 +112,7 @@ class Probabilities(TakesEvidence):
         column for each p. Of a variable of dates or times the answers are dates or times.
         """
         column = self._numeric(name)
-        shares = [float(each) for each in _listed(p)]
+        shares = [as_float(each) for each in _listed(p)]
         odd = [each for each in shares if not 0 < each < 1]
         if odd:
             raise QueryError(f"p lies strictly between 0 and 1, found {odd[0]:g}")

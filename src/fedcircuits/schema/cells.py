@@ -17,6 +17,7 @@ from fedcircuits.errors import (
     SchemaError,
     UnknownCategoryError,
 )
+from fedcircuits.schema.numbers import coerced
 from fedcircuits.schema.table import Unknown
 from fedcircuits.schema.times import from_numbers, to_numbers
 from fedcircuits.schema.variable import Variable, canonical_category
@@ -143,8 +144,7 @@ def _to_numbers(variable: Variable, cells: pd.Series[Any]) -> FloatArray:
     if cells.dtype.kind in "mMc":  # pandas would make nanoseconds or real parts of them
         raise CellError(SchemaError, np.arange(len(cells)), f"a number ({variable.kind})")
     # As objects: categories would otherwise be coerced by their codes' dtype.
-    numbers = pd.to_numeric(cells.astype(object), errors="coerce")
-    raw = numbers.to_numpy(dtype=float, na_value=np.nan)
+    raw = coerced(cells.astype(object)).to_numpy(dtype=float, na_value=np.nan)
     bad = np.isnan(raw)
     if bad.any():
         raise CellError(SchemaError, np.flatnonzero(bad), f"a number ({variable.kind})")

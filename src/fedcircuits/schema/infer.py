@@ -17,6 +17,7 @@ import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
 from fedcircuits.schema.grids.sketch import MANY_VALUES
+from fedcircuits.schema.numbers import coerced
 from fedcircuits.schema.times import time_of, to_numbers
 from fedcircuits.schema.variable import (
     KINDS,
@@ -77,7 +78,7 @@ def _digits_as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
     """Text that is numbers throughout as numbers, anything else as it is."""
     if column.dtype.kind != "O" or not all(isinstance(cell, str) for cell in column):
         return column
-    numbers = pd.to_numeric(column, errors="coerce")
+    numbers = coerced(column)
     return column if numbers.isna().any() else numbers
 
 
@@ -118,10 +119,10 @@ def _infer_one(
             ordered=None if levels is None else bool(levels.ordered),
         )  # fmt: skip
     if numbers is None:  # declared a number: then digits typed as text are numbers too
-        coerced = pd.to_numeric(cells.astype(object), errors="coerce")
-        numbers = None if coerced.isna().any() else coerced.to_numpy(dtype=float)
+        found = coerced(cells.astype(object))
+        numbers = None if found.isna().any() else found.to_numpy(dtype=float)
     if numbers is None:
-        odd = next((c for c in cells if pd.isna(pd.to_numeric(c, errors="coerce"))), None)
+        odd = next((c for c in cells if coerced(pd.Series([c], dtype=object)).isna().any()), None)
         raise SchemaError(f"variable {name!r}: declared {kind}, but found {plain(odd)!r}")
     if not np.isfinite(numbers).all():
         infinite = ~np.isfinite(numbers)
@@ -159,7 +160,7 @@ def _as_numbers(cells: pd.Series[Any]) -> np.ndarray[Any, np.dtype[np.float64]] 
         # Digits typed as text are names (postcodes), not quantities; numbers among objects are.
         if any(isinstance(c, str) for c in cells):
             return None
-        numbers = pd.to_numeric(cells, errors="coerce")
+        numbers = coerced(cells)
         return None if numbers.isna().any() else numbers.to_numpy(dtype=float)
     return None
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from fedcircuits.errors import QueryError
 from fedcircuits.schema.events.region import CodeSet, Interval, NumberSet, Region
+from fedcircuits.schema.numbers import as_float
 from fedcircuits.schema.variable import MISSING, Variable
 
 Closed = Literal["both", "left", "right", "neither"]
@@ -174,7 +175,7 @@ def _is_gap(value: Any) -> bool:
 def _bound(variable: Variable, value: Any, encode: Encode) -> float:
     """An end of an interval as a number."""
     if isinstance(value, (bool, int, float, np.number, np.bool_)):
-        return float(value)
+        return as_float(value)
     if variable.is_coded:  # no number, and no order either
         raise QueryError(
             f"variable {variable.name!r}: an end of an interval is a number, found {value!r}"
