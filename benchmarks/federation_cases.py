@@ -26,7 +26,7 @@ from fedcircuits.federation.client.client import Client
 from federation_splits import ID, Clients, both_split, columns_split, rows_split, synthetic
 
 DATA = Path(os.environ.get("FEDCIRCUITS_DATA", tables.ROOT.parent / "shared" / "data"))
-SHARED = {"id": ID, "share_label": True, "agreement": "product"}
+SHARED = {"id": ID, "agreement": "product"}
 NAIVE = {"agreement": "independent", "glueing": "naive", "n_clusters": 1}
 TIME, GROWTH = "time", "growth"
 
@@ -95,7 +95,7 @@ def federations() -> dict[str, tuple[Make, dict[str, Any]]]:
     table = {"id": ID, "agreement": "latent", "table": True}
     found["columns, 2 clients, label on one, latent from a table"] = (two, table)
     found["columns, 2 clients, label on one, independent"] = (two, {"id": ID, **NAIVE})
-    private = {"id": ID, "agreement": "latent", "label_private": True}
+    private = {"id": ID, "agreement": "latent", "label_use": "used"}
     found["columns, 2 clients, label private, latent"] = (two, private)
     for shared in (True, False):
         for rule in ("auto", "product", "latent", "anchors"):

@@ -62,7 +62,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "rows, product, processes": _federated(_rows_split, agreement="product", engine="processes"),
     "rows, joint": _federated(_rows_split, agreement="joint"),
     "rows, independent": _federated(_rows_split, agreement="independent", learner="mixture"),
-    "columns, auto, label shared": _federated(_columns_split, share_label=True),
+    "columns, auto, label shared": _federated(_columns_split),
     "columns, product": _federated(_columns_split, agreement="product"),
     "columns, latent": _federated(_columns_split, agreement="latent"),
     "columns, latent, processes": _federated(

@@ -30,13 +30,13 @@ RUNS: list[tuple[str, dict[str, Any]]] = [
     ("independent", {}),
     ("product", {}),
     ("latent", {}),
-    ("latent", {"label_private": True}),
+    ("latent", {"label_use": "used"}),
     ("latent", {"table": True}),
     ("latent", {"table": True, "mechanism": "randomised-response", "epsilon": 2.0}),
     ("latent", {"table": True, "mechanism": "randomised-response", "epsilon": 0.5}),
     ("em", {}),
     ("joint", {}),
-    ("joint", {"label_private": True}),
+    ("joint", {"label_use": "used"}),
 ]
 OWNER, OTHER = "client-1", "client-2"
 DOCS = FOLDER / "privacy.md"

@@ -19,7 +19,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "rows, joint": ("horizontal", {"agreement": "joint"}),
     "columns, independent": ("vertical", {"agreement": "independent"}),
     "columns, product": ("vertical", {"agreement": "product"}),
-    "columns, product, label shared": ("vertical", {"agreement": "product", "share_label": True}),
+    "columns, product, label shared": ("vertical", {"agreement": "product"}),
     "columns, latent": ("vertical", {"agreement": "latent", **SETTINGS}),
     "columns, latent from a table": (
         "vertical",

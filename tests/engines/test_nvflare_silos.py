@@ -40,8 +40,8 @@ errors = "sent"
 max_message_bytes = 1_000_000
 """
 NAMES = ("a", "b", "c")
-RULE = ("n_clusters", "label_private")  # options of an agreement rule
-VERTICAL: dict[str, Any] = {"agreement": "latent", "n_clusters": 3, "label_private": True}
+RULE = ("n_clusters",)  # options of an agreement rule
+VERTICAL: dict[str, Any] = {"agreement": "latent", "n_clusters": 3, "label_use": "used"}
 
 
 def shares(setting: str) -> dict[str, pd.DataFrame]:

@@ -107,7 +107,8 @@ def test_a_private_label_leaves_it_at_chance() -> None:
         id="id",
         label="y",
         learner=LEARNER,
-        agreement=Latent(label_private=True),
+        agreement=Latent(),
+        label_use="used",
     )
     assert accuracy(fed) < 0.7
 

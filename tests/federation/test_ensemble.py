@@ -63,7 +63,7 @@ def test_mixture_carries_impossible_values() -> None:
 def test_a_forest_a_regression_and_a_density_in_every_setting(setting: str, operation: str) -> None:
     clients = split(setting, table(n=300))
     learner = {name: MIXED[name] for name in clients}
-    fed = federate(clients, operation=operation, learner=learner, share_label=True)
+    fed = federate(clients, operation=operation, learner=learner)
     assert isinstance(fed, FederatedEnsemble)
     assert fed.setting == setting
     assert fed.clients == tuple(clients)
@@ -90,7 +90,7 @@ def test_bagged_trees_equal_the_average_made_by_hand() -> None:
 def test_remote_ensemble_equals_the_gathered_one() -> None:
     clients = split("vertical", table(n=300))
     learner = {"a": "forest", "b": "tree", "c": "factorised"}
-    options = {"learner": learner, "share_label": True}
+    options = {"learner": learner}
     gathered, remote = (federate(clients, **options, placement=p) for p in ("gathered", "remote"))
     assert not gathered.is_remote
     assert remote.is_remote
@@ -172,7 +172,7 @@ def test_what_an_ensemble_cannot_do_is_said() -> None:
     with pytest.raises(QueryError, match="predicts its label 'bought' alone"):
         fed.predict(TEST, "colour")
     with pytest.raises(FederationError, match=r"needs the label at every client; 'b', 'c'"):
-        federate(split("vertical"), learner="tree")
+        federate(split("vertical"), learner="tree", label_use="used")
     with pytest.raises(FederationError, match="needs a label"):
         fc.federate(split("horizontal"), id=ID, operation="vote", learner="tree")
     with pytest.raises(FederationError, match="mixture, average or vote"):

@@ -171,6 +171,7 @@ def test_the_label_does_not_leave_the_model_unsaid() -> None:
     """Its only holder fails: an error with allow_missing too, which says what to do."""
     learner = {"a": Fails(), "b": "factorised", "c": "factorised"}
     options: dict[str, Any] = {"learner": learner, "agreement": "latent", "n_clusters": 3}
+    options["label_use"] = "used"  # a label that was sent is still there
     with pytest.raises(FederationError, match=r"'a' is lost .* label 'bought'.*pass label=None"):
         federate(split("vertical"), **options, allow_missing=True)
 
@@ -181,8 +182,8 @@ def test_auto_keeps_a_label_that_anchors_would_leave_out() -> None:
     first, second = rows[[ID, "height", LABEL]].iloc[:120], rows[[ID, "height", LABEL]].iloc[120:]
     clients = {"a": first, "b": second.reset_index(drop=True), "c": rows[[ID, "size"]]}
     assert LABEL in federate(clients).schema
-    with pytest.raises(FederationError, match=r"leave the label 'bought' out.*share_label=True"):
-        federate(clients, agreement="anchors")
+    with pytest.raises(FederationError, match=r"leave the label 'bought' out.*label_use='sent'"):
+        federate(clients, agreement="anchors", label_use="used")
 
 
 def test_every_client_failing_is_an_error_by_name() -> None:
@@ -197,7 +198,7 @@ def test_every_client_failing_is_an_error_by_name() -> None:
         lambda reply: reply[:-3],
         lambda _: b"",
         lambda _: b"hello",
-        lambda _: m.AskLabel().to_bytes(),
+        lambda _: m.AskKey().to_bytes(),
         lambda reply: reply.replace(b'\\"version\\": 2', b'\\"version\\": 7'),
         lambda _: ConnectionError("the line is dead"),
     ],

@@ -173,7 +173,7 @@ def test_a_private_label_is_in_no_evidence_and_in_no_share(learner: str) -> None
     open_, shared = told_of(options, learner)
     assert open_.accuracy > 0.95
     assert shared.accuracy > 0.9
-    for leak in told_of({**options, "label_private": True}, learner):
+    for leak in told_of({**options, "label_use": "used"}, learner):
         assert leak.accuracy < 0.62, leak
 
 

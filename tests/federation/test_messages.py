@@ -88,7 +88,7 @@ def test_names_write_the_text_that_seeds_and_orders_fits() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_other_message_is_refused(kind: type[m.Message]) -> None:
-    other = m.Failed("no") if kind is not m.Failed else m.AskLabel()
+    other = m.Failed("no") if kind is not m.Failed else m.AskKey()
     with pytest.raises(StorageError, match="expected"):
         kind.from_bytes(other.to_bytes())
 

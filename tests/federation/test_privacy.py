@@ -133,10 +133,10 @@ def audit(engine: Recorder, party: str) -> Leak:
     return recover_label(read, truth, named)
 
 
-def test_with_label_private_nobody_receives_the_partition_of_the_label() -> None:
+def test_with_a_label_that_is_used_nobody_receives_the_partition_of_the_label() -> None:
     options = {"n_clusters": 3, "n_classes": 3}
     _, open_ = run("vertical", "latent", options)
-    _, private = run("vertical", "latent", {**options, "label_private": True})
+    _, private = run("vertical", "latent", {**options, "label_use": "used"})
     for engine, told in ((open_, True), (private, False)):
         leak = audit(engine, "server")
         assert (leak.accuracy == 1.0) is told, leak

@@ -278,7 +278,7 @@ def test_auto_leaves_no_trace_of_its_trial() -> None:
 
 
 def test_a_private_label_is_not_used_to_cluster() -> None:
-    fed = fc.federate(columns_split(), id="id", label="y", learner=LEARNER, label_private=True)
+    fed = fc.federate(columns_split(), id="id", label="y", learner=LEARNER, label_use="used")
     assert fed.rule == Latent(label_private=True)
 
 

@@ -7,6 +7,7 @@ the path of a file that the client reads, a learner as its name with plain optio
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 from collections.abc import Mapping
@@ -59,8 +60,12 @@ class ClientSpec:
     missing_values: tuple[object, ...] = ()
     id_secret: str = ""
 
-    def make(self) -> Client:
-        """Return the client, its file read and its pixels in the learner's colour."""
+    def make(self, sealing_secret: bytes | None = None) -> Client:
+        """Return the client, its file read and its pixels in the learner's colour.
+
+        Args:
+            sealing_secret: as of `Client`.
+        """
         colour = colour_of(self.learner, self.options)
         return Client(
             self.name,
@@ -70,6 +75,7 @@ class ClientSpec:
             kinds=dict(self.kinds),
             missing_values=self.missing_values,
             id_secret=self.id_secret,
+            sealing_secret=sealing_secret,
         )
 
     def to_bytes(self) -> bytes:
@@ -120,7 +126,9 @@ def client_from_spec(data: bytes, rows: pd.DataFrame | None = None) -> Client:
         rows: its rows, where the engine has them and the spec does not.
     """
     spec = ClientSpec.from_bytes(data)
-    return (spec if rows is None else replace(spec, data=rows)).make()
+    spec = spec if rows is None else replace(spec, data=rows)
+    # The same after a restart; whoever has the spec could seal and open in this client's name.
+    return spec.make(hashlib.sha256(data).digest())
 
 
 # --- rows -----------------------------------------------------------------------------------------

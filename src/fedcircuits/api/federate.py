@@ -17,7 +17,7 @@ from fedcircuits.api.progress import Progress, shown
 from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings
 from fedcircuits.api.watched import Stages, Watched
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, unknown_name
-from fedcircuits.federation.agreement import Rule, make_rule, refused_ones
+from fedcircuits.federation.agreement import Rule, make_rule, refused_ones, with_label_use
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
@@ -25,6 +25,7 @@ from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientEr
 from fedcircuits.federation.server.lost_clients import reason, warn_of_lost
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.settings import LabelUse
 from fedcircuits.federation.server.why import Why
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import NONE, Job, JobKind
@@ -49,7 +50,7 @@ def federate(
     id: str | None = None,
     label: str | None = None,
     *,
-    share_label: bool = False,
+    label_use: LabelUse = "sent",
     learner: Learners = DEFAULT_LEARNER,
     agreement: str | Rule = "auto",
     engine: Engine = "local",
@@ -120,6 +121,10 @@ def _federate(
     return made
 
 
+# Rules that do nothing with a label that others hold.
+LABEL_STAYS = ("independent", "em")
+
+
 @dataclass(frozen=True)
 class FederationRun:
     """One run: its settings, and the engine for as long as clients are held.
@@ -175,7 +180,7 @@ class FederationRun:
         if server.label is not None and server.label not in fed.schema:
             raise FederationError(
                 f"the label {server.label!r} is not in the model that the rule {rule.name!r} made: "
-                "pass share_label=True, or another agreement="
+                "pass label_use='sent' and id=, or another agreement="
             )
         warn_of_lost(server)
         return fed
@@ -194,12 +199,32 @@ class FederationRun:
             return
         if settings.id is not None:
             server.align()
-            if settings.share_label and settings.label is not None and not server.label_is_shared:
-                server.share_label()
+            some = server.label_holders and not server.label_is_shared
+            if server.label_use == "sent" and some and self._rule_name not in LABEL_STAYS:
+                self._send_label(server)
         elif server.setting == "vertical":
             raise FederationError(
                 f"the clients {', '.join(map(repr, server.clients))} share no column, so rows must "
                 "be matched by an id: pass id="
+            )
+
+    @property
+    def _rule_name(self) -> str:
+        agreement = self.settings.agreement
+        return agreement if isinstance(agreement, str) else agreement.name
+
+    def _send_label(self, server: Server) -> None:
+        """Send the label to the clients that lack it; "used" where a policy refuses that."""
+        try:
+            server.share_label()
+        except RefusedError as error:
+            if self._rule_name == "product" or self.settings.operation != "mixture":
+                raise  # nothing can be done without it
+            server.label_use = "used"
+            warnings.warn(
+                f"the label {server.label!r} is used and not sent (label_use='used'): {error}",
+                FedcircuitsWarning,
+                stacklevel=6,
             )
 
     def _take(self, server: Server) -> TakeModels:
@@ -214,8 +239,9 @@ class FederationRun:
         take, agreement = self._take(server), self.settings.agreement
         if not isinstance(agreement, str):
             reason = "given by the caller"
-            why = Why.asked_for(agreement.name, agreement.reveals, reason)
-            return agreement, agreement.train(server, take), why
+            rule = with_label_use(agreement, server)
+            why = Why.asked_for(rule.name, rule.reveals, reason)
+            return rule, rule.train(server, take), why
         refused: dict[Rule, str] = {}
         while True:
             rule, why = make_rule(agreement, server, take, self.settings.options, refused)

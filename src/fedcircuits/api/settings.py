@@ -20,6 +20,11 @@ from fedcircuits.schema import Kind
 Placement = Literal["gathered", "remote"]
 Operation = Literal["mixture", "average", "vote"]
 Engine = str | Transport | Callable[..., Transport]
+# Settings that have another name now, and what to write in their place.
+RENAMED = {
+    "share_label": "label_use='sent', which is the default (share_label=False: label_use='used')",
+    "label_private": "label_use='used' (label_private=False: label_use='sent', the default)",
+}
 Learners = str | ClientLearner | Mapping[str, str | ClientLearner]
 
 
@@ -29,7 +34,6 @@ class RunSettings(ServerSettings):
 
     Attributes:
         id: column that aligns rows of different clients; never a variable.
-        share_label: send the owner's label to the other clients, over the ids.
         learner: for all clients, or one by client name.
         agreement: name of an agreement rule, a rule, or "auto".
         engine: "local" (in this process), "processes" (one for each client), "ray" (a cluster),
@@ -45,7 +49,6 @@ class RunSettings(ServerSettings):
     """
 
     id: str | None = None
-    share_label: bool = False
     learner: Learners = DEFAULT_LEARNER
     agreement: str | Rule = "auto"
     engine: Engine = "local"
@@ -94,6 +97,9 @@ class RunSettings(ServerSettings):
 
         None stands for the default of a setting that is a mapping.
         """
+        for name, instead in RENAMED.items():
+            if name in given:
+                raise FederationError(f"{name} is now {instead}")
         known = {entry.name for entry in fields(cls)} - {"options"}
         own = {name: value for name, value in given.items() if name in known}
         own = {

@@ -24,6 +24,7 @@ from fedcircuits.schema import read
 log = logging.getLogger(__name__)
 CLIENT = "fedcircuits.cli.silo:keeper"
 IDENTITY_KEY = "identity.key"  # what mixes into the name that a site gives its data
+SEALING = b"sealing key"  # what else follows from it
 
 
 def run(
@@ -124,7 +125,8 @@ def keeper(folder: Path, site: Mapping[str, Any], settings: Mapping[str, Any]) -
             missing_values=missing,
             id_secret=str(site["id_secret"]),
         )
-        return Guarded(spec.make(), policy, audit=Path(str(site["audit"])))
+        client = spec.make(hmac.digest(key, SEALING, "sha256"))
+        return Guarded(client, policy, audit=Path(str(site["audit"])))
 
     # The coordinator can see whether data or policy changed, and cannot test a guess of either.
     key = (folder / IDENTITY_KEY).read_bytes()

@@ -251,8 +251,9 @@ def _text(
     lines += ["# Where the model goes", f"output = {_quoted(output)}"]
     if found.setting != "horizontal" and found.label is not None:
         lines += [
-            "# Send the label to the clients that do not hold it: better models, and they see it",
-            "# share_label = true",
+            "# Clients that do not hold the label are sent its classes, sealed; with 'used' they",
+            "# send sealed codes to its owner instead, and its classes go nowhere",
+            "# label_use = 'sent'",
         ]
     if found.missing_values:
         lines.append("# Texts that mean a missing value, in these files")

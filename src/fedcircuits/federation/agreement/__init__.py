@@ -9,7 +9,7 @@ the rule's options), an entry in `RULES` (`by_name.py`), tests that inherit `Rul
 """
 
 from fedcircuits.federation.agreement.anchors import Anchors
-from fedcircuits.federation.agreement.auto import refused_ones
+from fedcircuits.federation.agreement.auto import refused_ones, with_label_use
 from fedcircuits.federation.agreement.base import GluesAgain, Rule
 from fedcircuits.federation.agreement.by_name import RULES, make_rule, options_of
 from fedcircuits.federation.agreement.em import Em
@@ -31,4 +31,5 @@ __all__ = [
     "make_rule",
     "options_of",
     "refused_ones",
+    "with_label_use",
 ]

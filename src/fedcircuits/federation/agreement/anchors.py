@@ -125,7 +125,7 @@ class Anchors(Declared):
             raise FederationError(
                 f"anchors would leave the label {server.label!r} out of the model: only "
                 f"{', '.join(map(repr, server.label_holders))} hold it, without columns of their "
-                "own; pass share_label=True, which sends it to the others over the ids, or "
+                "own; pass id= with label_use='sent', which sends it to the others, or "
                 "agreement='independent'"
             )
         spaces = _shared_spaces(server)

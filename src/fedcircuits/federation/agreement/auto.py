@@ -37,6 +37,7 @@ from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import step
 from fedcircuits.federation.wire.transport import RefusedError
 
+LABEL_PRIVATE = "label_private"  # of a rule; users say `label_use`
 # Below this share of aligned rows latent classes say nothing.
 LEAST_ALIGNED = 0.03
 TRIAL_ROWS, VALIDATION_ROWS, LEAST_VALIDATION_ROWS = 4000, 1500, 60
@@ -61,9 +62,10 @@ def choose(
         refused: rules that policies do not allow, with the reason; those found here are added.
     """
     given, refused = dict(options or {}), {} if refused is None else refused
-    every = candidates(server, given)
+    every = candidates(server)
     _check_options(every, given)
-    rules = [rule for rule in _with_options(every, given) if rule not in refused]
+    every = [with_label_use(rule, server) for rule in _with_options(every, given)]
+    rules = [rule for rule in every if rule not in refused]
     common = common_rows(server)
     n_validation = min(VALIDATION_ROWS, common.size // 5)
     if not rules:
@@ -130,23 +132,20 @@ def refused_ones(refused: Mapping[Rule, str]) -> list[Candidate]:
     return [Candidate(rule.name, rule.reveals, f"refused: {why}") for rule, why in refused.items()]
 
 
-def candidates(server: Server, options: Mapping[str, Any]) -> list[Rule]:
+def candidates(server: Server) -> list[Rule]:
     """The rules that apply, the first being the one to take without a trial."""
-    horizontal, private = server.setting == "horizontal", bool(options.get("label_private"))
-    if horizontal or len(server.clients) == 1:
+    if server.setting == "horizontal" or len(server.clients) == 1:
         return [ProductOfClasses() if server.label_is_shared else Independent(glueing="naive")]
     has_anchors = Anchors.applies(server) and Anchors.keeps_label(server)
     anchors: list[Rule] = [Anchors()] if has_anchors else []
     if aligned_share(server) < LEAST_ALIGNED:
-        if server.label_is_shared:
+        if len(server.label_owners) == len(server.clients):
             return [ProductOfClasses()]
         return [*anchors, Independent(glueing="naive")][:1]
     latent: list[Rule] = [Latent(), *anchors]
     if not server.label_holders:
         return latent
-    if private and not server.label_is_shared:
-        return [replace(Latent(), label_private=True), *anchors]
-    return [ProductOfClasses(), *latent]
+    return [ProductOfClasses(), *latent] if server.label_is_shared else latent
 
 
 def fallbacks(server: Server) -> list[Rule]:
@@ -176,7 +175,7 @@ def _names(rule: Rule) -> set[str]:
 
 
 def _check_options(rules: list[Rule], options: Mapping[str, Any]) -> None:
-    known = {"label_private"}.union(*map(_names, rules))
+    known = set().union(*map(_names, rules)) - {LABEL_PRIVATE}
     unknown = sorted(set(options) - known)
     if unknown:
         raise FederationError(unknown_name("option", unknown[0], sorted(known)))
@@ -188,6 +187,13 @@ def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:
         replace(rule, **{k: v for k, v in options.items() if k in _names(rule)})  # type: ignore[type-var]
         for rule in rules
     ]
+
+
+def with_label_use(rule: Rule, server: Server) -> Rule:
+    """The rule as it is where the label of single rows may not leave its owner."""
+    if server.label_use == "sent" or LABEL_PRIVATE not in _names(rule):
+        return rule
+    return replace(rule, **{LABEL_PRIVATE: True})  # type: ignore[type-var]
 
 
 def _score(server: Server, rule: Rule, take: TakeModels, rows: Any) -> m.Judged:

@@ -9,7 +9,7 @@ from typing import Any
 from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement._shared.aligned import common_rows
 from fedcircuits.federation.agreement.anchors import Anchors
-from fedcircuits.federation.agreement.auto import choose
+from fedcircuits.federation.agreement.auto import LABEL_PRIVATE, choose, with_label_use
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.agreement.em import Em
 from fedcircuits.federation.agreement.independent import Independent
@@ -32,11 +32,10 @@ RULES: dict[str, type[Any]] = {
 
 def options_of(name: str) -> list[str]:
     """Return the options of a named rule, or of all rules for "auto"; an error for other names."""
-    if name == "auto":
-        return sorted({"label_private", *(f.name for rule in RULES.values() for f in fields(rule))})
-    if name not in RULES:
+    if name != "auto" and name not in RULES:
         raise FederationError(unknown_name("agreement rule", name, ["auto", *RULES]))
-    return [entry.name for entry in fields(RULES[name])]
+    rules = RULES.values() if name == "auto" else [RULES[name]]
+    return sorted({f.name for rule in rules for f in fields(rule)} - {LABEL_PRIVATE})
 
 
 def make_rule(
@@ -64,7 +63,7 @@ def make_rule(
     if name == "latent" and Anchors.applies(server) and not common_rows(server).size:
         name, reason = "anchors", "'latent' was named, and no row is held by all clients"
     try:
-        made: Rule = RULES[name](**options)
+        made: Rule = with_label_use(RULES[name](**options), server)
     except TypeError:
         known = options_of(name)
         unknown = next(option for option in options if option not in known)

@@ -15,11 +15,7 @@ import numpy as np
 
 from fedcircuits.arrays import IntArray
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement._shared.aligned import (
-    assign_classes,
-    common_rows,
-    name_rows,
-)
+from fedcircuits.federation.agreement._shared.aligned import common_rows, name_rows
 from fedcircuits.federation.agreement._shared.validation import (
     EVIDENCE,
     TRIES,
@@ -41,7 +37,7 @@ from fedcircuits.federation.server.fitted_parts import (
 )
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.names import STRATA, Job, JobId, JobKind
+from fedcircuits.federation.wire.names import Job, JobId, JobKind
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import Facts, Step, step
 
@@ -52,8 +48,7 @@ VALIDATION_SHARE, LEAST_ROWS = 0.1, 200
 class ProductOfClasses(Declared):
     """Per-class client models, multiplied over subspaces and mixed over holders.
 
-    Where only some clients hold the label, its owner says which stratum each aligned row is in
-    (the label's code; under another name it is the same partition), and the others fit per stratum.
+    Where only some clients hold the label, its owners have sent it to the others (`label_use`).
 
     Attributes:
         calibration_rows: most aligned rows left out of the fits, on which the clients' evidence is
@@ -71,32 +66,39 @@ class ProductOfClasses(Declared):
         return "product"
 
     def steps(self, facts: Facts) -> tuple[Step, ...]:
-        """Fits; columns split: strata from the label's owner, and evidence to weigh."""
+        """Fits; columns split: evidence to weigh."""
         if facts.label == "nobody":
             return ()
         if facts.setting == "horizontal":
             return (step(m.FIT),)
-        strata = (step(m.SEND_LABEL), step(m.ASSIGN)) if facts.label == "some" else ()
+        if facts.label == "some":
+            return ()
         calibration = (step(m.USE_ROWS, 2), *EVIDENCE, step(m.CALIBRATE, TRIES))
-        return (*strata, step(m.FIT), *(calibration if self.calibration_rows else ()))
+        return (step(m.FIT), *(calibration if self.calibration_rows else ()))
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
         """One job for each subspace and holder."""
         if server.label is None or not server.label_holders:
             raise FederationError("the rule 'product' needs a label; use 'latent'")
         held = server.label_holders
-        if len(held) < len(server.clients):
-            self._send_strata(server)
+        lacking = [client for client in server.clients if client not in held]
+        if lacking:
+            raise FederationError(
+                f"the rule 'product' needs the label at every client; "
+                f"{', '.join(map(repr, lacking))} lack(s) it: "
+                + (
+                    "no row of theirs is aligned with one whose label is known, use 'latent'"
+                    if server.label_use == "sent" and server.aligned
+                    else "pass label_use='sent' and id=, or use agreement='latent'"
+                )
+            )
         jobs = []
         for s, space in enumerate(server.subspaces):
             names = [server.features[j] for j in space.features]
             for client in (server.clients[c] for c in space.holders):
-                if client in held:
-                    columns = [n for n in server.schema.names if n in names or n == server.label]
-                    mixed = server.setting == "horizontal"
-                    job = Job(_space(s), tuple(columns), per_label=True, mixed=mixed)
-                else:
-                    job = Job(_space(s), tuple(names), classes=STRATA)
+                columns = [n for n in server.schema.names if n in names or n == server.label]
+                mixed = server.setting == "horizontal"
+                job = Job(_space(s), tuple(columns), per_label=True, mixed=mixed)
                 jobs.append((client, job))
         # Rows split: counts add up. Columns split: a row is counted once, by whoever has most.
         counts = [server.label_counts[c] for c in held]
@@ -111,17 +113,6 @@ class ProductOfClasses(Declared):
         kept = np.setdiff1d(np.unique(np.concatenate(list(server.aligned.values()))), rows)
         with only_rows(server, kept, 1.0):
             return calibrated(server, fit(server, jobs, take, fitted), rows)
-
-    def _send_strata(self, server: Server) -> None:
-        """The owner's strata of aligned rows, to the clients that lack the label."""
-        if not common_rows(server).size:
-            raise FederationError(
-                f"only {', '.join(map(repr, server.label_holders))} hold the label and no row is "
-                "aligned: pass id=, or use agreement='independent'"
-            )
-        label, numbers, codes = server.ask_label()
-        others = [c for c in server.clients if c not in server.label_holders]
-        assign_classes(server, others, STRATA, numbers, codes, len(label.categories))
 
     def _validation_rows(self, server: Server) -> IntArray:
         """Aligned rows to calibrate on; none where rows are few."""

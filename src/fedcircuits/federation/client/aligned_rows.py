@@ -12,6 +12,7 @@ from fedcircuits.arrays import Bytes, IntArray
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.packing import unpack_choice, unpack_codes
+from fedcircuits.federation.wire.sealing import SealingKey
 from fedcircuits.schema import Kind, Schema, Table, Variable
 
 
@@ -59,18 +60,23 @@ class AlignedRows:
             raise FedcircuitsError(f"client {self._client!r} has no rows of the name {name!r}")
         return self._named[name]
 
-    def with_label(self, table: Table, label: str, sent: m.Label) -> Table:
-        """The client's table with a shared label: known for aligned rows, missing for the others.
+    def with_label(self, table: Table, label: str, sent: m.TakeLabel, own: SealingKey) -> Table:
+        """The client's table with a label that others sent: missing for rows they do not hold.
 
         Args:
             table: without the label.
             label: its name.
-            sent: codes of the aligned rows.
+            sent: sealed codes of aligned rows, of one owner or several.
+            own: key that opens them.
         """
-        codes = sent.unpacked(self.rows.size, self._client)
-        known = codes < len(sent.categories)
+        n_codes = len(sent.categories)
         values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
-        values[self.rows[known]], observed[self.rows[known]] = codes[known], True
+        for each in sent.pieces:
+            rows = self.chosen(each.choice)
+            packed = own.open(each.piece.values, each.piece.context)
+            codes = unpack_codes(packed, rows.size, n_codes + 1)
+            fresh = (codes < n_codes) & ~observed[rows]
+            values[rows[fresh]], observed[rows[fresh]] = codes[fresh], True
         kind = cast(Kind, sent.kind)
         variable = Variable(label, kind, tuple(sent.categories), closed=True, declared=True)
         return replace(

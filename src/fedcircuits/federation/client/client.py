@@ -50,9 +50,11 @@ from fedcircuits.federation.wire.names import (
 from fedcircuits.federation.wire.noise import KeyedNoise
 from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.randomised_response import randomise
-from fedcircuits.federation.wire.sealing import SealingKey
+from fedcircuits.federation.wire.sealing import SealingKey, seal
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Schema, Table
+
+LABEL = "label"  # what sealed classes are, to those who open them
 
 
 class Client(Validation):
@@ -66,6 +68,8 @@ class Client(Validation):
         kinds: kinds of columns, where a guess would be wrong.
         missing_values: spellings of a missing value besides those pandas knows.
         id_secret: mixed into digests of ids; the clients know it and the server does not.
+        sealing_secret: that the key of sealed values follows from, so that a client that is started
+            anew can open what it was sent; by default a key of its own for as long as it runs.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Client(Validation):
         kinds: dict[str, Any] | None = None,
         missing_values: tuple[object, ...] = (),
         id_secret: str = "",
+        sealing_secret: bytes | None = None,
     ) -> None:
         self.name = name
         if id is not None and id not in frame.columns:
@@ -97,7 +102,7 @@ class Client(Validation):
         self._seed = 0
         self._table: Table | None = None
         self._aligned = AlignedRows(name)
-        self._sealing = SealingKey()  # made here, whenever the client starts
+        self._sealing = SealingKey(sealing_secret)
         self._groups: dict[Grouping, IntArray] = {}  # part of every row, -1 for none
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[ModelName, Density] = {}
@@ -141,7 +146,9 @@ class Client(Validation):
         mine = schema.select([n for n in schema.names if n in self._frame.columns])
         self._label, self._seed = request.label, request.seed
         self._table = mine.encode(
-            self._frame, missing_values=self._missing_values, missing_as_state=True
+            self._frame[list(mine.names)],
+            missing_values=self._missing_values,
+            missing_as_state=True,
         )
         return m.Ready(len(self._table), label_counts(self._have(), self._label))
 
@@ -165,20 +172,19 @@ class Client(Validation):
         return m.Ready(len(self._have()), [])
 
     @handles(m.SEND_LABEL)
-    def _send_label(self, request: m.AskLabel) -> m.Label:
-        del request
+    def _send_label(self, request: m.AskLabel) -> m.Sealed:
         codes, known = labels(self._have(), self._label, self.name)
-        variable = self._have().schema[self._label or ""]
-        n_codes = len(variable.categories)
-        sent = np.where(known, codes, n_codes)[self._aligned.rows]
-        return m.Label(pack_codes(sent, n_codes + 1), list(variable.categories), variable.kind)
+        n_codes = len(self._have().schema[self._label or ""].categories)
+        sent = np.where(known, codes, n_codes)[self._aligned.chosen(request.choice)]
+        return m.Sealed(seal(pack_codes(sent, n_codes + 1), request.key, LABEL), LABEL)
 
     @handles(m.TAKE_LABEL)
-    def _take_label(self, request: m.Label) -> m.Ready:
-        """Add the shared label to my table: known for aligned rows, missing for the others."""
+    def _take_label(self, request: m.TakeLabel) -> m.Ready:
+        """Add the label to my table: known for rows that its owners hold too, else missing."""
         assert self._label is not None
-        self._table = self._aligned.with_label(self._have(), self._label, request)
-        return m.Ready(len(self._table), label_counts(self._have(), self._label))
+        taken = self._aligned.with_label(self._have(), self._label, request, self._sealing)
+        self._table = taken
+        return m.Ready(len(taken), label_counts(taken, self._label))
 
     # --- agreement --------------------------------------------------------------------------------
 

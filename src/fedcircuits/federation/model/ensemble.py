@@ -250,7 +250,7 @@ def train_ensemble(
     if lacking:
         raise FederationError(
             f"operation={operation!r} needs the label at every client; "
-            f"{', '.join(map(repr, lacking))} lack(s) it: pass share_label=True"
+            f"{', '.join(map(repr, lacking))} lack(s) it: pass label_use='sent' and id="
         )
     requests = {
         client: m.FitClassifier([n for n in server.schema.names if n in server.held[client]], keep)

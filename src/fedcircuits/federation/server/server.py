@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from fedcircuits.arrays import IntArray
+from fedcircuits.arrays import Bytes, IntArray
 from fedcircuits.errors import (
     ClientError,
     FedcircuitsError,
@@ -20,10 +20,10 @@ from fedcircuits.errors import (
 from fedcircuits.federation.client.describe import SKETCH_PARTS
 from fedcircuits.federation.plan.indicator import BoolMatrix, feature_indicator
 from fedcircuits.federation.plan.subspaces import Subspace, subspaces
-from fedcircuits.federation.server.settings import ServerSettings
+from fedcircuits.federation.server.settings import LabelUse, ServerSettings
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ledger import Ledger
-from fedcircuits.federation.wire.packing import pack_codes
+from fedcircuits.federation.wire.packing import pack_choice
 from fedcircuits.federation.wire.replies import read_reply
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import Facts, LabelAt, Setting
@@ -47,6 +47,7 @@ class Server:
         held: names of the variables each client holds, the label included.
         n_rows: rows of each client.
         label: its name, or None.
+        label_use: how it is used where only some hold it; "used" where a policy refuses "sent".
         label_counts: rows of each class at each client that holds the label.
         setting: horizontal, vertical or hybrid.
         aligned: number in the federation of every aligned row, ascending, by client.
@@ -66,6 +67,7 @@ class Server:
         self.transport = transport
         self.settings = settings or ServerSettings()
         self.label = self.settings.label
+        self.label_use: LabelUse = self.settings.label_use
         self.seed = self.settings.seed
         self.min_rows = self.settings.min_rows
         self.timeout = self.settings.timeout
@@ -76,6 +78,7 @@ class Server:
         self.n_rows: dict[str, int] = {}
         self.held: dict[str, tuple[str, ...]] = {}
         self.label_counts: dict[str, list[float]] = {}
+        self._sent_label: list[str] = []  # owners that have sent it to others
         self.aligned: dict[str, IntArray] = {}
         self.named_rows: set[tuple[str, str]] = set()
         self.salt = secrets.token_hex(16)
@@ -155,7 +158,9 @@ class Server:
                 f"(clients {', '.join(map(repr, schemas))})"
                 + "".join(f"; client {c!r} was left out: {w}" for c, w in self.dropped.items())
             )
-        self.held = {c: s.names for c, s in schemas.items()}
+        if self.label_use == "no" and self.label is not None:
+            merged, self.label = merged.select([n for n in merged.names if n != self.label]), None
+        self.held = {c: tuple(n for n in s.names if n in merged) for c, s in schemas.items()}
         if agreed is None:
             merged = self._with_missing_states(merged, described)
             merged = self._with_grids(merged, described)
@@ -279,12 +284,18 @@ class Server:
 
     @property
     def label_holders(self) -> list[str]:
-        """Clients that hold the label."""
+        """Clients that hold the label, also those that were sent it."""
         return [c for c in self.clients if self.label is not None and self.label in self.held[c]]
 
     @property
+    def label_owners(self) -> list[str]:
+        """Clients whose own column the label is; where all are lost, those that were sent it."""
+        own = [c for c in self._sent_label if c in self.clients]
+        return own or self.label_holders
+
+    @property
     def label_is_shared(self) -> bool:
-        """Whether every client holds the label."""
+        """Whether every client holds the label, as a column of its own or because it was sent."""
         return self.label is not None and len(self.label_holders) == len(self.clients)
 
     @property
@@ -330,28 +341,35 @@ class Server:
         self._call_or_drop(m.ALIGN, requests)
 
     def share_label(self) -> None:
-        """Send the owner's label of aligned rows to the clients that lack it."""
-        assert self.label is not None
-        label, numbers, codes = self.ask_label()
-        others = [c for c in self.clients if c not in self.label_holders]
-        unknown, requests = len(label.categories), {}
-        for client in others:
-            mine = np.full(self.aligned[client].size, unknown, dtype=np.int64)
-            held = np.isin(numbers, self.aligned[client])
-            mine[np.searchsorted(self.aligned[client], numbers[held])] = codes[held]
-            requests[client] = replace(label, codes=pack_codes(mine, unknown + 1))
-        ready = self.call(m.TAKE_LABEL, requests)
-        for client in others:
-            self.held[client] = (*self.held[client], self.label)
-            self.label_counts[client] = ready[client].label_counts
+        """Have the label's owners seal it for the clients that lack it, who open it.
 
-    def ask_label(self) -> tuple[m.Label, IntArray, IntArray]:
-        """The owner's answer, numbers (n,) of aligned rows whose label it knows, codes (n,)."""
-        owner = self.label_holders[0]
-        label = self.call(m.SEND_LABEL, {owner: m.AskLabel()})[owner]
-        codes = label.unpacked(self.aligned[owner].size, owner)
-        known = codes < len(label.categories)
-        return label, self.aligned[owner][known], codes[known]
+        A client that holds no row with an owner stays without it.
+        """
+        assert self.label is not None
+        owners, variable = self.label_holders, self.schema[self.label]
+        others = [c for c in self.clients if c not in owners]
+        keys = self.call(m.PUBLIC_KEY, {client: m.AskKey() for client in others})
+        requests = {}
+        for client in others:
+            pieces = []
+            for owner in owners:
+                both = np.intersect1d(self.aligned[owner], self.aligned[client])
+                if both.size:
+                    ask = m.AskLabel(self.choice(owner, both), keys[client].key)
+                    sealed = self.call(m.SEND_LABEL, {owner: ask})[owner]
+                    piece = m.Piece(sealed.values, sealed.context)
+                    pieces.append(m.LabelPiece(self.choice(client, both), piece))
+            if pieces:
+                categories = list(variable.categories)
+                requests[client] = m.TakeLabel(categories, variable.kind, tuple(pieces))
+        self._sent_label = owners
+        for client, ready in self.call(m.TAKE_LABEL, requests).items():
+            self.held[client] = (*self.held[client], self.label)
+            self.label_counts[client] = ready.label_counts
+
+    def choice(self, client: str, numbers: IntArray) -> Bytes:
+        """Which of a client's aligned rows have these numbers, as it travels."""
+        return pack_choice(np.isin(self.aligned[client], numbers))
 
 
 def _away(client: str, error: Exception) -> ClientAwayError:

@@ -17,7 +17,6 @@ class GroupingKind(StrEnum):
 
     CLUSTERS = "K"  # of a client's own columns
     LATENT_CLASSES = "K/L"  # agreed over the clusters of all clients
-    STRATA = "Y/S"  # classes of the label, from its owner
     PRIVATE_CLUSTERS = "P"  # of the columns that only one client holds
     ANCHORS = "A"  # centres of a shared subspace (federated k-means)
 
@@ -40,7 +39,6 @@ class Grouping:
 
 CLUSTERS = Grouping(GroupingKind.CLUSTERS)
 LATENT_CLASSES = Grouping(GroupingKind.LATENT_CLASSES)
-STRATA = Grouping(GroupingKind.STRATA)
 PRIVATE_CLUSTERS = Grouping(GroupingKind.PRIVATE_CLUSTERS)
 
 

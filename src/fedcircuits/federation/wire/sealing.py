@@ -1,14 +1,16 @@
 """Values that one client sends another past the server, which relays ciphertext.
 
 X25519 agrees on a secret between the recipient's key and a fresh one of the sender; HKDF-SHA256
-derives the key of AES-256-GCM from it. A client's own key is made where the client runs, from the
-operating system's generator, and never leaves it. A server that follows the protocol learns the
-length alone; one that passes off its own key as a client's is not detected here.
+derives the key of AES-256-GCM from it. A client's own key is made where the client runs and never
+leaves it: from the operating system's generator, or from a secret of the client's that outlives it.
+A server that follows the protocol learns the length alone; one that passes off its own key as a
+client's is not detected here.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -21,21 +23,31 @@ from fedcircuits.arrays import Bytes, FloatArray
 from fedcircuits.errors import StorageError
 
 KEY_BYTES, NONCE_BYTES = 32, 12
+KINDS, AXES = ("<f8", "u1"), 256  # types of sealed values; kind and number of axes share a word
 PURPOSE = b"fedcircuits sealed values 1"
+OWN_KEY = b"fedcircuits sealing key 1"
 
 
 class SealingKey:
-    """The key of one client, made anew whenever the client starts."""
+    """The key of one client.
 
-    def __init__(self) -> None:
-        self._private = X25519PrivateKey.generate()
+    Args:
+        secret: that the key follows from; by default the operating system's generator makes one.
+    """
+
+    def __init__(self, secret: bytes | None = None) -> None:
+        if secret is None:
+            self._private = X25519PrivateKey.generate()
+        else:
+            seed = HKDF(hashes.SHA256(), 32, salt=None, info=OWN_KEY).derive(secret)
+            self._private = X25519PrivateKey.from_private_bytes(seed)
 
     @property
     def public(self) -> str:
         """What others seal values with, as hexadecimal digits."""
         return self._private.public_key().public_bytes_raw().hex()
 
-    def open(self, sealed: Bytes, context: str) -> FloatArray:
+    def open(self, sealed: Bytes, context: str) -> Any:
         """Return the values that `seal` was given; anything else is a `StorageError`.
 
         Args:
@@ -52,16 +64,17 @@ class SealingKey:
             raise StorageError(
                 "sealed values that cannot be opened: they were sealed for another key, or changed"
             ) from None
-        n_axes = int.from_bytes(plain[:8], "little")
+        kind, n_axes = divmod(int.from_bytes(plain[:8], "little"), AXES)
         shape = np.frombuffer(plain[8 : 8 + 8 * n_axes], dtype="<i8")
-        return np.frombuffer(plain[8 + 8 * n_axes :], dtype="<f8").reshape(tuple(shape)).copy()
+        values = np.frombuffer(plain[8 + 8 * n_axes :], dtype=KINDS[kind])
+        return values.reshape(tuple(shape)).copy()
 
 
-def seal(values: FloatArray, public: str, context: str) -> Bytes:
+def seal(values: FloatArray | Bytes, public: str, context: str) -> Bytes:
     """Return values as bytes that only the holder of a key can read.
 
     Args:
-        values: any shape.
+        values: any shape; bytes travel as they are, anything else as numbers of 8 bytes.
         public: key of the recipient, as hexadecimal digits.
         context: what the values are; the recipient must name the same.
     """
@@ -72,8 +85,9 @@ def seal(values: FloatArray, public: str, context: str) -> Bytes:
     own = X25519PrivateKey.generate()
     sender = own.public_key().public_bytes_raw()
     key = _derived(own.exchange(recipient), sender, bytes.fromhex(public))
-    shape = np.array([values.ndim, *values.shape], dtype="<i8").tobytes()
-    plain = shape + np.ascontiguousarray(values, dtype="<f8").tobytes()
+    kind = int(values.dtype == np.uint8)
+    shape = np.array([values.ndim + AXES * kind, *values.shape], dtype="<i8").tobytes()
+    plain = shape + np.ascontiguousarray(values, dtype=KINDS[kind]).tobytes()
     nonce = os.urandom(NONCE_BYTES)
     sealed = sender + nonce + AESGCM(key).encrypt(nonce, plain, context.encode())
     return np.frombuffer(sealed, dtype=np.uint8)

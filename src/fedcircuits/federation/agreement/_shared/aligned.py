@@ -18,7 +18,7 @@ from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import fingerprint
 from fedcircuits.federation.wire.names import CLUSTERS, Grouping
-from fedcircuits.federation.wire.packing import pack_choice, pack_codes, unpack_codes
+from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 
 
 def common_rows(server: Server) -> IntArray:
@@ -38,7 +38,7 @@ def aligned_share(server: Server) -> float:
 
 def choice_of(server: Server, client: str, numbers: IntArray) -> Bytes:
     """Which of a client's aligned rows have these numbers, as it travels."""
-    return pack_choice(np.isin(server.aligned[client], numbers))
+    return server.choice(client, numbers)
 
 
 def name_rows(server: Server, client: str, numbers: IntArray) -> str:
@@ -91,7 +91,12 @@ def spaces_with_label(server: Server) -> list[tuple[tuple[str, ...], list[str]]]
         columns = tuple(names[j] for j in space.features)
         return columns, [server.clients[c] for c in space.holders]
 
-    M = feature_indicator(server.held, server.clients, names)
+    own = server.label_owners  # one that was sent the label uses it and does not model it again
+    held = {
+        client: [n for n in columns if n != server.label or client in own]
+        for client, columns in server.held.items()
+    }
+    M = feature_indicator(held, server.clients, names)
     return [named(space) for space in subspaces(M)]
 
 

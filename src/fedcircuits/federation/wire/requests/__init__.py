@@ -15,6 +15,7 @@ from fedcircuits.federation.wire.message import request_name as request_name
 from fedcircuits.federation.wire.requests.branch import *  # noqa: F403
 from fedcircuits.federation.wire.requests.fit import *  # noqa: F403
 from fedcircuits.federation.wire.requests.handshake import *  # noqa: F403
+from fedcircuits.federation.wire.requests.labels import *  # noqa: F403
 from fedcircuits.federation.wire.requests.query import *  # noqa: F403
 from fedcircuits.federation.wire.requests.rounds import *  # noqa: F403
 from fedcircuits.federation.wire.requests.rows import *  # noqa: F403

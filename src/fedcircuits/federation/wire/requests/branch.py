@@ -113,7 +113,7 @@ def _branch(request: Branch, terms: Terms, label: str | None) -> Asked:
         return Asked(
             names,
             "the likelihood of single rows with their label, which reveals it; "
-            f"{LABEL_ALLOWED[terms.label]}, so ask with label_private=True",
+            f"{LABEL_ALLOWED[terms.label]}, so ask with label_use='used'",
         )
     return Asked(names, leaves(request.keep or not request.last, terms))
 

@@ -1,4 +1,4 @@
-"""Messages about single rows: alignment by ids, labels, clusters, latent classes, anchors.
+"""Messages about single rows: alignment by ids, clusters, latent classes, anchors.
 
 What each reply reveals, and to whom, is in the declarations (`Verb`) at the end of this file.
 """
@@ -6,15 +6,12 @@ What each reply reveals, and to whom, is in the declarations (`Verb`) at the end
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedcircuits.arrays import Array, IntArray
-from fedcircuits.errors import ClientError, StorageError
+from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import Grouping
-from fedcircuits.federation.wire.packing import unpack_codes
 from fedcircuits.federation.wire.requests.handshake import ROWS_AND_CLASSES, Ready
 from fedcircuits.federation.wire.verbs import (
     Asked,
@@ -70,30 +67,6 @@ class NameRows(Message):
 
     name: str
     choice: Array
-
-
-@dataclass(frozen=True)
-class AskLabel(Message):
-    """Server: asks the label's owner for the label of the aligned rows."""
-
-
-@dataclass(frozen=True)
-class Label(Message):
-    """The label codes of aligned rows, from its owner or on to the others.
-
-    `codes` is packed; the code after the last category means "not known".
-    """
-
-    codes: Array
-    categories: list[Any]
-    kind: str
-
-    def unpacked(self, n_rows: int, client: str) -> IntArray:
-        """(n,) the codes of a client's aligned rows."""
-        try:
-            return unpack_codes(self.codes, n_rows, len(self.categories) + 1)
-        except StorageError as error:
-            raise ClientError(client, f"labels that cannot be read: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -228,15 +201,6 @@ class JointTable(Message):
     counts: Array
 
 
-def _label(_: Message, terms: Terms, __: str | None) -> Asked:
-    if terms.label != "sent":
-        return Asked(
-            fault=f"the label of single rows; {LABEL_ALLOWED[terms.label]}: choose a rule that "
-            "does without, such as agreement='latent' with label_private=True"
-        )
-    return Asked()
-
-
 def _cluster(request: Cluster, terms: Terms, label: str | None) -> Asked:
     by_class = request.within_label and label is not None
     if by_class and request.send_rows and terms.label != "sent":
@@ -244,7 +208,7 @@ def _cluster(request: Cluster, terms: Terms, label: str | None) -> Asked:
         return Asked(
             tuple(request.columns),
             "clusters of single rows within the label's classes, which reveal its label; "
-            f"{LABEL_ALLOWED[terms.label]}, so ask with label_private=True",
+            f"{LABEL_ALLOWED[terms.label]}, so ask with label_use='used'",
         )
     return Asked(tuple(request.columns))
 
@@ -265,11 +229,6 @@ def _cluster_bits(asked: Fields, reply: Clustered | None) -> float:
 
 def _index_epsilon(asked: Fields) -> float:
     return float(asked.get("epsilon", 0.0))
-
-
-def _label_bits(_: Fields, reply: Label | None) -> float:
-    """Of a class, or none known; without a reply those of two classes."""
-    return float(np.log2((2 if reply is None else len(reply.categories)) + 1))
 
 
 def _align(request: Align, terms: Terms, _: str | None) -> Asked:
@@ -313,32 +272,6 @@ ALIGN = declare(
 )
 NAME_ROWS = declare(
     Verb("name_rows", NameRows, Ready, "alignment", (), changes_state=True),
-)
-SEND_LABEL = declare(
-    Verb(
-        "send_label",
-        AskLabel,
-        Label,
-        "alignment",
-        (
-            Reveals("server", Level.BOUNDED_CODES, "the label of every aligned row"),
-            Reveals("other clients", Level.BOUNDED_CODES, "the same, of their aligned rows"),
-        ),
-        keeps_reply=False,
-        asks=_label,
-        bits=_label_bits,
-    )
-)
-TAKE_LABEL = declare(
-    Verb(
-        "take_label",
-        Label,
-        Ready,
-        "alignment",
-        (Reveals("server", Level.AGGREGATES, "rows of each class of the label"),),
-        changes_state=True,
-        groups=ROWS_AND_CLASSES,
-    )
 )
 CLUSTER = declare(
     Verb(

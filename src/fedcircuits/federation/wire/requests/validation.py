@@ -155,8 +155,8 @@ PUBLIC_KEY = declare(
         "public_key",
         AskKey,
         PublicKey,
-        "validation",
-        (Reveals("server", Level.NOTHING, "a public key, made when the client started"),),
+        "alignment",
+        (Reveals("server", Level.NOTHING, "a public key"),),
         keeps_reply=False,
     ),
 )
