@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 import fedcircuits as fc
 from fedcircuits.cli.app import app
+from fedcircuits.serving.requests import QUESTIONS
 
 pytestmark = pytest.mark.engine
 TOKEN = "a-token-of-the-team-0123456789"
@@ -193,6 +194,15 @@ def test_the_schema_names_variables_and_outcomes(service: httpx.Client, model: A
     assert told["n_parameters"] == model.n_parameters
 
 
+def test_examples_name_the_variables_and_are_answered(service: httpx.Client, model: Any) -> None:
+    found = service.get("/examples").json()["examples"]
+    assert set(found) == set(QUESTIONS)
+    for question, body in found.items():
+        reply = service.post(f"/{question}", json=body)
+        assert reply.status_code == 200, (question, body, reply.text)
+    assert found["predict_proba"]["target"] in model.schema
+
+
 def test_many_ask_at_once_and_each_gets_its_own_answer(
     service: httpx.Client, model: Any, people: pd.DataFrame
 ) -> None:
@@ -230,11 +240,16 @@ def test_health_and_page_need_no_token_and_load_nothing(service: httpx.Client) -
     page = httpx.get(f"{service.base_url}/")
     assert page.status_code == 200
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
-    assert "script" not in page.text
+    nonce = re.findall(r"<(?:script|style) nonce=\"([^\"]*)\">", page.text)
+    assert len(nonce) == 2
+    assert f"script-src 'nonce-{nonce[0]}'" in page.headers["content-security-policy"]
+    assert page.text.count("<script") == 1
     assert "predict_proba" in page.text
+    assert "visits" not in page.text  # nothing of the model without the token
     # Nothing a browser would fetch, but the document beside the page.
     assert set(re.findall(r"""(?:src|href)=["']([^"']*)""", page.text)) == {
         "data:,",
+        "explore",
         "openapi.json",
     }
     assert "url(" not in page.text

@@ -196,3 +196,33 @@ def test_a_report_reads_well_at_every_width(
     ink = browser.execute_script("return getComputedStyle(document.body).color")
     assert (ink == "rgb(29, 39, 51)") is (scheme == "light")
     assert complaints(browser) == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_start_page_names_the_variables_and_lets_one_ask(
+    browser: Any, explorer: str, fed: Path, width: int, scheme: str
+) -> None:
+    looks(browser, width, scheme)
+    address, _, fragment = explorer.partition("/explore")
+    browser.get("about:blank")
+    browser.get(address)
+    token = browser.find_element("id", "token")
+    token.send_keys(fragment.partition("token=")[2])
+    browser.find_element("id", "use").click()
+    wait_for(browser, "document.querySelector('#variables td')")
+    names = browser.execute_script(
+        "return [...document.querySelectorAll('#variables tr td:first-child')]"
+        ".map((e) => e.textContent)"
+    )
+    model = fc.load(fed)
+    assert names == list(model.schema.names)
+    asked = browser.execute_script("return document.querySelector('#predict_proba textarea').value")
+    body = json.loads(asked)
+    assert set(body["rows"][0]) <= set(names)
+    browser.find_element("css selector", "#predict_proba button").click()
+    text = "document.querySelector('#predict_proba .reply').textContent"
+    told = json.loads(wait_for(browser, f"{text}.startsWith('{{') && {text}"))
+    expected = model.predict_proba(pd.DataFrame(body["rows"]), body["target"])
+    assert told["probabilities"][0] == pytest.approx(expected.iloc[0].tolist())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert complaints(browser) == []

@@ -73,8 +73,9 @@ def run(
         if explore:
             out.say(f"open {explorer}")
         elif made:
-            out.say(f"token, shown once: {token}")
-        shown = {"token": token, "explore": explorer} if made else {}
+            out.say(f"token, shown once: {token}\nask on the page: {url}/#token={token}")
+        shown = {"token": token, "page": f"{url}/#token={token}", "explore": explorer}
+        shown = shown if made else {}
         out.result({"url": url, "process": os.getpid(), **shown})
         out.flush()
 

@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
-from fedcircuits.serving.explore_page import explore_page, explore_policy
+from fedcircuits.serving.explore_page import explore_page, own_script_alone
 from fedcircuits.serving.gate import Gate
-from fedcircuits.serving.page import POLICY, page
+from fedcircuits.serving.page import page
 from fedcircuits.serving.questions import Limits
 from fedcircuits.serving.requests import QUESTIONS, Explore
 from fedcircuits.serving.workers import Workers
@@ -55,13 +55,14 @@ def _add_open_routes(app: FastAPI, name: str) -> None:
 
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> HTMLResponse:
-        html = page(app.openapi(), str(request.base_url))
-        return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
+        nonce = secrets.token_urlsafe(16)
+        html = page(app.openapi(), str(request.base_url), nonce)
+        return HTMLResponse(html, headers={"Content-Security-Policy": own_script_alone(nonce)})
 
     @app.get("/explore", include_in_schema=False)
     async def explore() -> HTMLResponse:
         nonce = secrets.token_urlsafe(16)
-        headers = {"Content-Security-Policy": explore_policy(nonce)}
+        headers = {"Content-Security-Policy": own_script_alone(nonce)}
         return HTMLResponse(explore_page(name, nonce), headers=headers)
 
 
@@ -78,6 +79,11 @@ def _add_questions(app: FastAPI, workers: Workers) -> None:
     async def schema() -> JSONResponse:
         """The model's variables: kinds, outcomes, units."""
         return await _answer(workers, "schema", {})
+
+    @app.get("/examples", dependencies=_TOKEN)
+    async def examples() -> JSONResponse:
+        """A request to every question, with the model's own variables."""
+        return await _answer(workers, "examples", {})
 
     def add(question: str, kind: Any) -> None:
         async def ask(body: Any) -> JSONResponse:

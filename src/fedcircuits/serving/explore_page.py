@@ -7,7 +7,7 @@ from importlib.resources import files
 from jinja2 import Environment
 
 
-def explore_policy(nonce: str) -> str:
+def own_script_alone(nonce: str) -> str:
     """Returns the content security policy: the page's own script and style, this service alone."""
     return (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "

@@ -136,9 +136,10 @@ class Explorer(Questions):
         if not high > low:
             high = low + 1.0
         edges = np.linspace(low, high, BINS + 1)
-        if variable.kind == "count":  # bins of whole numbers, each at least one number wide
+        if variable.kind == "count":  # every bin holds as many whole numbers
             low, high = np.floor(low), np.ceil(high)
-            edges = np.unique(np.round(np.linspace(low, high, min(BINS, int(high - low)) + 1)))
+            step = max(1.0, np.ceil((high - low) / BINS))
+            edges = np.arange(low, high + step, step)
         pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         return [Bin(f"{_text(variable, a)} to {_text(variable, b)}", None, a, b) for a, b in pairs]
 

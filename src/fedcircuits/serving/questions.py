@@ -17,6 +17,7 @@ from fedcircuits.jsonable import plain_json
 from fedcircuits.schema import Schema, Variable
 from fedcircuits.schema.events import Event
 from fedcircuits.schema.events.parse import from_json
+from fedcircuits.serving.examples import examples
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -67,6 +68,10 @@ class Questions:
             if hasattr(self.model, name):
                 facts[name] = getattr(self.model, name)
         return _answer(facts)
+
+    def examples(self) -> Answer:
+        """Example requests with the model's own variables, by question."""
+        return {"examples": examples(self.model)}
 
     def log_prob(self, rows: Rows, unknown: str) -> Answer:
         """Log-density of every row, in nats."""
