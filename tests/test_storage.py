@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import pickle
 import resource
 import stat
 import struct
@@ -481,3 +482,14 @@ def test_only_a_regular_file_is_replaced(circuit: Circuit, tmp_path: Path) -> No
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / "target").read_bytes() == b"mine"
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_copies_of_a_model_that_has_answered_hold_no_addresses() -> None:
+    rows = pd.DataFrame({"a": [0.5, 1.5, 2.5, 4.0] * 20, "b": ["x", "y", "y", "x"] * 20})
+    model = fc.learn(rows, label="b")
+    before = model.predict_proba(rows, "b"), model.expectation("a", rows[["b"]])
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        for found in (again, *again.__dict__.values()):
+            assert "compiled" not in getattr(found, "__dict__", {})
+        pd.testing.assert_frame_equal(again.predict_proba(rows, "b"), before[0])
+        pd.testing.assert_series_equal(again.expectation("a", rows[["b"]]), before[1])

@@ -165,6 +165,10 @@ class Circuit(Density):
         """The circuit laid out for compiled passes, worked out once."""
         return Compiled(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: all but what holds addresses of this process."""
+        return {name: value for name, value in self.__dict__.items() if name != "compiled"}
+
     @property
     def n_nodes(self) -> int:
         """Number of leaves, sums and products."""

@@ -287,6 +287,10 @@ class Grid:
         )
         return tuple(ctypes.c_void_p(array.ctypes.data) for array in arrays), arrays
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: all but what holds addresses of this process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+
     def log_within(self, x: FloatArray) -> FloatArray:
         """Log-density of each value given its state: (n,) -> (n,); -inf where there is no state."""
         return self.locate(x)[1]

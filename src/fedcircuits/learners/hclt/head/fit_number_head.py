@@ -85,25 +85,36 @@ def try_number_head(
     location = np.empty(y.size)
     steps: list[int] = []
     judging = np.unique(fold_of[asked])
-    for fold in np.unique(fold_of):
+    candidates = location_sizes(options, int((fold_of != judging[0]).sum()))
+    # The first fold that judges chooses the sizes; those that do not judge take its steps.
+    for fold in [*judging, *np.setdiff1d(fold_of, judging)]:
         inside, out = fold_of != fold, fold_of == fold
-        sizes = location_sizes(options, int(inside.sum()))
-        # Folds that do not judge take the number of steps of one that does.
-        held = (x[out], y[out], w[out]) if fold in judging else None
-        if held is None:
-            sizes = replace(sizes, n_steps=steps[0])
-        mine = x[inside], y[inside], w[inside]
-        line = line_of(*mine, options)
-        left = residuals(line, *mine[:2])
-        if held is not None:
-            held = x[out], residuals(line, x[out], y[out]), w[out]
-        trees = boost_numbers(
-            x[inside], left, w[inside], options.n_codes, sizes, seed + int(fold), held
-        )
-        if held is not None:
+        line = line_of(x[inside], y[inside], w[inside], options)
+        left = residuals(line, x, y)
+        best: tuple[float, BoostOptions, BoostedTrees] | None = None
+        for sizes in candidates:
+            trees = boost_numbers(
+                x[inside],
+                left[inside],
+                w[inside],
+                options.n_codes,
+                sizes,
+                seed + int(fold),
+                (x[out], left[out], w[out]) if fold in judging else None,
+            )
+            away = left[out] - trees.outputs(x[out])[:, 0]
+            found = float(w[out] @ away**2)
+            if best is None or found < best[0]:
+                best = found, sizes, trees
+        assert best is not None
+        _, sizes, trees = best
+        if fold in judging:
             steps.append(n_steps_of(trees))
-        location[out] = y[out] - residuals(line, x[out], y[out]) + trees.outputs(x[out])[:, 0]
-    location_size = replace(sizes, n_steps=round(float(np.mean(steps))))
+            candidates = (sizes,)
+        if fold == judging[-1]:
+            chosen = replace(sizes, n_steps=round(float(np.mean(steps))))
+            candidates = (chosen,)
+        location[out] = y[out] - left[out] + trees.outputs(x[out])[:, 0]
 
     size = np.abs(y - location)
     size = np.maximum(size, _LEAST_RESIDUAL * float(np.average(size, weights=w)) + 1e-12)
@@ -134,16 +145,17 @@ def try_number_head(
     # The last trees see all rows, these saw a share of them: their residuals are a little larger.
     share = float(np.mean([(fold_of != fold).mean() for fold in judging]))
     quantiles = quantiles * share**_LEARNING_RATE
-    found = judged(location_size, outputs, log_tilt, rows.labels[asked], w[asked], options.forced)
-    return NumberTrial(**vars(found), scale=scale, quantiles=quantiles, cells=cells)
+    trial = judged(chosen, outputs, log_tilt, rows.labels[asked], w[asked], options.forced)
+    return NumberTrial(**vars(trial), scale=scale, quantiles=quantiles, cells=cells)
 
 
 def final_number_head(trial: NumberTrial, rows: Sample, options: HeadOptions, seed: int) -> Head:
     """The head that was tried, with the location boosted on all rows."""
     assert rows.values is not None
     assert rows.targets is not None
-    sizes = location_sizes(options, len(rows.targets))
-    sizes = replace(sizes, n_steps=max(round(MORE_STEPS * trial.sizes.n_steps), 1))
+    n_steps = max(round(MORE_STEPS * trial.sizes.n_steps), 1)
+    min_rows = options.leaf_rows(len(rows.targets))
+    sizes = replace(trial.sizes, n_steps=n_steps, min_rows=min_rows)
     y = trial.cells.scaled(rows.targets)
     line = line_of(rows.values, y, rows.weights, options)
     left = residuals(line, rows.values, y)
@@ -165,12 +177,13 @@ def residuals(line: BoostedTrees | None, x: FloatArray, y: FloatArray) -> FloatA
     return y if line is None else y - line.outputs(x)[:, 0]
 
 
-def location_sizes(options: HeadOptions, n_rows: int) -> BoostOptions:
-    """Sizes of the booster of the location."""
-    min_rows = options.min_rows or int(np.clip(n_rows // 50, 3, 20))
-    if n_rows < FEW_ROWS:
-        return BoostOptions(200, 0.07, 15, min_rows, ridge=1.0, column_share=0.5)
-    return BoostOptions(400, 0.07, 63, min_rows, ridge=1.0, column_share=0.5)
+def location_sizes(options: HeadOptions, n_rows: int) -> tuple[BoostOptions, ...]:
+    """Sizes of the booster of the location; two to try where rows are few."""
+    min_rows = options.leaf_rows(n_rows)
+    if n_rows >= FEW_ROWS:
+        return (BoostOptions(400, 0.07, 63, min_rows, ridge=1.0, column_share=0.5),)
+    small = BoostOptions(200, 0.07, 4, max(min_rows, 10), ridge=5.0, column_share=0.5)
+    return small, BoostOptions(200, 0.07, 15, min_rows, ridge=1.0, column_share=0.5)
 
 
 def scale_sizes(options: HeadOptions, n_rows: int) -> BoostOptions:

@@ -17,8 +17,8 @@ from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 
 # How far log-odds may move: the least of these that costs at most so many nats a row.
 LIMITS, LIMIT_COST = (2.0, 3.0, 4.0, 6.0), 5e-4
-# Ridge on c and on the distance of (a, b) from (1, 0), in rows.
-_RIDGE = 1.0
+# Ridge on the distance of (a, b) from (1, 0) and on c, in rows.
+_RIDGE, _SHIFT_RIDGE = 3.0, 100.0
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ def fit_pool(
     f = by_class(outputs)
     finite = np.maximum(log_tilt, -700.0)
     share = weights / weights.sum()
-    ridge = _RIDGE / weights.sum()
+    ridge = np.full(2 + n_classes, _SHIFT_RIDGE / weights.sum())
+    ridge[:2] = _RIDGE / weights.sum()
 
     def loss(theta: FloatArray) -> tuple[float, FloatArray]:
         logits = log_softmax(theta[0] * finite + theta[1] * f + theta[2:])
@@ -116,7 +117,7 @@ def fit_pool(
         away[every, labels] -= 1.0
         away *= share[:, None]
         gap = theta - start
-        value = -float(share @ logits[every, labels]) + 0.5 * ridge * float(gap @ gap)
+        value = -float(share @ logits[every, labels]) + 0.5 * float(ridge @ gap**2)
         slope = np.concatenate([[(away * finite).sum(), (away * f).sum()], away.sum(axis=0)])
         return value, slope + ridge * gap
 
