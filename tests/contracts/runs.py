@@ -28,6 +28,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "columns, em": ("vertical", {"agreement": "em", "n_clusters": 3}),
     "columns, joint": ("vertical", {"agreement": "joint", "n_rounds": 2, **SETTINGS}),
     "columns, auto": ("vertical", {"agreement": "auto"}),
+    "rows, tilt": ("horizontal", {"agreement": "product"}),
+    "columns, tilt": ("vertical", {"agreement": "latent", **SETTINGS}),
     "both, product": ("hybrid", {"agreement": "product"}),
     "both, latent": ("hybrid", {"agreement": "latent", **SETTINGS}),
     "both, anchors": (
@@ -42,7 +44,8 @@ def specs_of(case: str) -> dict[str, bytes]:
     """The encoded specs of a case's clients."""
     setting, _ = CASES[case]
     rows = table(n=300 if case == "columns, auto" else 90)
-    learner = ("mixture", {"n_iterations": 3}) if "joint" in case else ("factorised", {})
+    learns = "joint" in case or "tilt" in case
+    learner = ("mixture", {"n_iterations": 3}) if learns else ("factorised", {})
     kinds: dict[str, Any] = {LABEL: "categorical"}
     return {
         name: ClientSpec(

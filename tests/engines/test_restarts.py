@@ -60,11 +60,14 @@ def trained(case: str, restart: Callable[[int], bool]) -> tuple[list[str], bytes
 @pytest.mark.filterwarnings("ignore::fedcircuits.errors.FedcircuitsWarning")
 def test_a_client_restarted_before_any_message_makes_the_same_model(case: str) -> None:
     verbs, expected = trained(case, lambda _: False)
-    _, always = trained(case, lambda _: True)
-    assert always == expected
+    sealed = "score_tilt" in verbs
+    if not sealed:  # a client that starts anew before every message never has the key it gave out
+        _, always = trained(case, lambda _: True)
+        assert always == expected
     # Once before the last message of each kind, so that later messages meet a restarted client.
     for verb in dict.fromkeys(verbs):
         at = len(verbs) - 1 - verbs[::-1].index(verb)
         again, found = trained(case, lambda number, at=at: number == at)
-        assert again == verbs
+        # What was sealed for a key that is gone is sealed once more.
+        assert again == verbs or (sealed and set(again) == set(verbs))
         assert found == expected, f"restarted before {verb!r}, message {at} of {len(verbs)}"

@@ -136,21 +136,10 @@ JOINT_IN_ROUNDS = ("hclt", "mixture")
 CALIBRATED = "the posterior of the label is calibrated, the density is not"
 REBASED = "the posterior of the label is re-based, the density is not"
 # Cases that do not keep the law, by name of the case, gathered and remote alike, and why.
-PENDING: dict[str, str] = {
-    "product, rows uneven": REBASED,
-    "product, columns": CALIBRATED,
-    "product, columns shared": CALIBRATED,
-    "product, both": CALIBRATED,
-    "product, both shared": CALIBRATED,
-    "hclt, rows uneven": REBASED,
-    "mixture, rows uneven": REBASED,
-    "learnspn, rows uneven": REBASED,
-    "factorised, rows uneven": REBASED,
-    "auto, rows uneven": REBASED,
-}
+PENDING: dict[str, str] = {}
 # The same after `condition`, `marginal` and `without`, where most keep it: what is left has no
 # calibration.
-SMALLER_PENDING: dict[str, str] = {"product, rows uneven": REBASED}
+SMALLER_PENDING: dict[str, str] = {}
 
 
 def cases(named: dict[str, Any], pending: dict[str, str] = PENDING) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from fedcircuits import encoding
 from fedcircuits.errors import ClientError, FederationError, StorageError
-from fedcircuits.federation.client.calibration import Calibration
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 
 ROWS = table(seed=9, n=30).drop(columns=ID)
@@ -163,18 +161,6 @@ def test_a_loaded_federation_answers_and_remembers(
     assert (tmp_path / "again.fc").read_bytes() == (tmp_path / "fed.fc").read_bytes()
     with pytest.raises(FederationError, match=r"loaded|vertical|hybrid"):
         again.with_client("new", table())
-
-
-def test_calibration_is_kept_in_the_file(tmp_path: Path) -> None:
-    fed = federate(split("hybrid"), agreement="product")
-    weights = np.full(len({key.job for key in fed.fitted.models}), 0.5)
-    calibration = Calibration(weights, np.log([0.3, 0.7]), 0.1)
-    plain = fed.predict_proba(ROWS, LABEL)
-    fed = replace(fed, fitted=replace(fed.fitted, calibration=calibration))
-    fed.save(tmp_path / "fed.fc")
-    again = fc.load(tmp_path / "fed.fc").predict_proba(ROWS, LABEL)
-    np.testing.assert_array_equal(again, fed.predict_proba(ROWS, LABEL))
-    assert np.abs(again - plain).to_numpy().max() > 0.01
 
 
 @pytest.mark.parametrize(

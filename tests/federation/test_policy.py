@@ -130,6 +130,7 @@ NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "fit": {"jobs": (Job(JOB, ("size",)),)},
     "round": {"columns": ["size"]},
     "branch": {"jobs": (m.BranchJob(JOB, ("size",)),)},
+    "fit_tilt": {"columns": ["size"]},
     "fit_classifier": {"columns": ["size", LABEL]},
     "query": {"columns": ["size"]},
 }
@@ -200,8 +201,14 @@ def test_a_label_that_is_not_offered_as_one_is_not_used() -> None:
 def test_label_requests_of_few_rows_are_refused() -> None:
     member = ready(Policy(label="used", min_rows=5))
     key = m.PublicKey.from_bytes(member.handle("public_key", m.AskKey().to_bytes())).key
-    request = m.Calibrate("validation", 4, key, 2, (), np.zeros(2))
-    assert "the label of 4 row(s)" in error_of(member.handle("calibrate", request.to_bytes()))
+    nothing = np.zeros(0)
+    request = m.Judge("validation", 4, key, (), *[nothing] * 6)
+    assert "the label of 4 row(s)" in error_of(member.handle("judge", request.to_bytes()))
+    tables = m.TiltTables(["height"], nothing, nothing, nothing, nothing)
+    score = m.ScoreTilt(tables, "all", 4, key)
+    assert "scores of 4 row(s)" in error_of(member.handle("score_tilt", score.to_bytes()))
+    fit = m.FitTilt(["height"], 2, "", 0, False, key, (), False, 4, 3)
+    assert "4 row(s) behind an entry" in error_of(member.handle("fit_tilt", fit.to_bytes()))
     ask = m.AskSealed(ModelName(JobId(JobKind.SUBSPACE, 0), 0), "log_prob", "validation", 4, key)
     assert "models on 4 row(s)" in error_of(member.handle("ask_sealed", ask.to_bytes()))
 

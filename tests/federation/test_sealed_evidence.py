@@ -36,7 +36,7 @@ def test_the_same_values_look_different_each_time() -> None:
 
 
 @pytest.mark.slow
-def test_a_passive_server_finds_no_row_in_calibration() -> None:
+def test_a_passive_server_finds_no_row_in_sealed_scores() -> None:
     """The attack works where evidence is sent in clear (`em`), and finds nothing where sealed."""
     rows = table(2500)
     *_, found = by_rule("product", rows)

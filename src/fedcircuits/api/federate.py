@@ -18,6 +18,8 @@ from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings
 from fedcircuits.api.watched import Stages, Watched
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, unknown_name
 from fedcircuits.federation.agreement import Rule, make_rule, refused_ones, with_label_use
+from fedcircuits.federation.agreement._shared.tilts import fit_tilts
+from fedcircuits.federation.agreement.product import with_tilts
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
@@ -319,8 +321,9 @@ class FederationRun:
 
     def _fit_like(self, others: FittedParts, name: str, server: Server) -> FittedParts:
         """Have the newcomer fit what the others have fitted: every job is on all columns."""
+        features = tuple(n for n in server.schema.names if n != server.label or not others.tilts)
         jobs = {
-            key.job: Job(key.job, server.schema.names, per_label=by_class, mixed=by_class)
+            key.job: Job(key.job, features, per_label=by_class, mixed=by_class)
             for key in others.models
             for by_class in [key.cls != NONE]
         }
@@ -330,7 +333,13 @@ class FederationRun:
         if "label" in others.tables:
             tables["label"] = np.asarray(server.label_counts[name])
         found = FittedParts(server.schema, server.label, tables=tables)
-        return fit(server, [(name, job) for job in jobs.values()], self._take(server), found)
+        found = fit(server, [(name, job) for job in jobs.values()], self._take(server), found)
+        if not others.tilts:
+            return found
+        tilts = fit_tilts(server, mixed=True)
+        if tilts is None:
+            raise ClientError(name, "its learner fits no tilt of the label, as the others' do")
+        return with_tilts(found, tilts)
 
     def retrain(self, clients: list[str]) -> FederatedCircuit:
         """Train again with some of the clients, schema and grids agreed anew."""
@@ -382,5 +391,5 @@ def _together(a: FittedParts, b: FittedParts) -> FittedParts:
         tables=tables,
         seconds={**a.seconds, **b.seconds},
         reports={**a.reports, **b.reports},
-        calibration=None,
+        tilts={**a.tilts, **b.tilts},
     )

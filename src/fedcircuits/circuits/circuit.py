@@ -25,6 +25,7 @@ from fedcircuits.circuits.queries.mpe import mpe
 from fedcircuits.circuits.queries.posterior import masses, posterior
 from fedcircuits.circuits.queries.restrict import restrict
 from fedcircuits.circuits.queries.sampling import sample
+from fedcircuits.circuits.queries.tilt import tilt
 from fedcircuits.circuits.queries.walk import choice_slots
 from fedcircuits.circuits.structure import Structure, floats, scope_bits
 from fedcircuits.density import Density
@@ -267,6 +268,11 @@ class Circuit(Density):
 
     def restrict(self, keep: tuple[str, ...], evidence: Table) -> Circuit:
         return Circuit.assemble(*restrict(self, keep, evidence))
+
+    def tilted(self, factors: Mapping[str, FloatArray]) -> tuple[Circuit, float]:
+        """Return p(x) exp(sum_j g_j(x_j)) / Z and log Z; `factors` has (states,) g by column."""
+        assembler, root, log_z = tilt(self, factors)
+        return Circuit.assemble(assembler, root), log_z
 
     @staticmethod
     def assemble(assembler: Assembler, root: int, fit_report: FitReport | None = None) -> Circuit:

@@ -10,6 +10,7 @@ from fedcircuits.density.contracts import (
     LearnsInRounds,
     LearnsLabel,
     LearnsLevels,
+    LearnsTilt,
 )
 from fedcircuits.density.density import Density, outcome_codes, powers
 from fedcircuits.density.evidence import Given
@@ -26,6 +27,7 @@ __all__ = [
     "LearnsInRounds",
     "LearnsLabel",
     "LearnsLevels",
+    "LearnsTilt",
     "outcome_codes",
     "powers",
 ]

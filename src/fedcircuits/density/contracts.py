@@ -11,6 +11,7 @@ used through `fit` alone. All learners of `fedcircuits.learners` are declared ag
     LearnsAgreedSchema    for_agreed_schema      every client of a federation
     LearnsLevels          takes_levels           clients with images: no grid of pixels is agreed
     LearnsForMixing       for_mixing             rules that average models of different rows
+    LearnsTilt            fit_tilt               rules with a label: one tilt over all clients
     LearnsBranch          branch                 `joint` where columns are split
     LearnsInRounds        in_rounds              `joint` where rows are split
     LearnsClassifier      fit_classifier         federations of classifiers (section 3.2)
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from fedcircuits.arrays import Arrays, FloatArray
+from fedcircuits.arrays import Arrays, FloatArray, IntArray
 from fedcircuits.density.density import Density
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.schema import Table
 
 if TYPE_CHECKING:
@@ -100,6 +102,35 @@ class LearnsForMixing(Learner, Protocol):
 
     def for_mixing(self) -> Self:
         """Return the learner with settings for one of several models that will be averaged."""
+        ...
+
+
+@runtime_checkable
+class LearnsTilt(Learner, Protocol):
+    """A learner whose circuits have tables of agreed states for leaves, and that fits a tilt."""
+
+    @property
+    def tilts(self) -> bool:
+        """Whether it does so with its settings."""
+        ...
+
+    def fit_tilt(
+        self,
+        table: Table,
+        classes: IntArray,
+        offset: FloatArray,
+        min_rows: int = 1,
+        n_columns: int | None = None,
+    ) -> Tilt:
+        """Return what each state of each column adds to the log-odds of classes.
+
+        Args:
+            table: rows over the columns to tilt; schema and grids are agreed.
+            classes: (n,) class of every row, 0 .. Y - 1.
+            offset: (n, Y) what others say of each row, in logs.
+            min_rows: least rows behind an entry; states with fewer share one.
+            n_columns: columns of all clients, if others hold some.
+        """
         ...
 
 

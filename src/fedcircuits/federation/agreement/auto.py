@@ -1,11 +1,13 @@
 """`auto`: the rule that predicts best on validation rows the fits have not seen.
 
-With a label the candidates are `product` and `latent`; without one `latent` is taken. The
-trial is small: a few thousand aligned rows, models that stay at the clients, the log-loss computed
-by the label's owner. The winner is then trained on all rows. Where nothing can be compared (rows
-split, hardly a row aligned) the setting decides. A rule that the policy of a client refuses is
-passed over; where all candidates are, rules that ask less are taken (`fallbacks`). The `Why` that
-comes with the rule has every candidate with its scores, what it reveals, and the reason.
+With a label the candidates are `product` and `latent` (the label by one tilt of all clients, or by
+latent classes within its strata); without one `latent` is taken. The trial is small: a few thousand
+aligned rows, models that stay at the clients, the log-loss computed by the label's owner. Of those
+that predict as well as the best, the one with the best density is trained on all rows. Where
+nothing can be compared (rows split, hardly a row aligned) the setting decides. A rule that the
+policy of a client refuses is passed over; where all candidates are, rules that ask less are taken
+(`fallbacks`). The `Why` that comes with the rule has every candidate with its scores, what it
+reveals, and the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.latent import Latent
-from fedcircuits.federation.agreement.product import ProductOfClasses, calibrated
+from fedcircuits.federation.agreement.product import ProductOfClasses
 from fedcircuits.federation.server.fitted_parts import TakeModels
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.why import TAKEN, Candidate, Why
@@ -41,10 +43,10 @@ LABEL_PRIVATE = "label_private"  # of a rule; users say `label_use`
 # Below this share of aligned rows latent classes say nothing.
 LEAST_ALIGNED = 0.03
 TRIAL_ROWS, VALIDATION_ROWS, LEAST_VALIDATION_ROWS = 4000, 1500, 60
-# The first candidate stays unless another is better by this much, in nats per row.
+# Candidates whose log-loss is within this many nats a row of the best predict as well as it.
 MARGIN = 0.005
 # What a trial takes besides the steps of its candidates.
-TRIAL = (step(m.USE_ROWS, 2), *EVIDENCE, step(m.CALIBRATE, TRIES), step(m.JUDGE, 4 * TRIES))
+TRIAL = (step(m.USE_ROWS, 2), *EVIDENCE, step(m.JUDGE, 4 * TRIES))
 
 
 def choose(
@@ -81,27 +83,44 @@ def choose(
     order = named_rng(server.seed, "auto").permutation(common)
     judged = np.sort(order[:n_validation])
     train = order[n_validation : n_validation + TRIAL_ROWS]
-    scores: dict[str, m.Judged] = {}
+    scores: dict[Rule, m.Judged] = {}
+    tilts = False
     with only_rows(server, train, train.size / common.size):
         for rule in rules:
+            if isinstance(rule, Latent) and not rule.tilt and not tilts:
+                continue  # the same as with a tilt, which no learner here has
             try:
-                scores[rule.name] = _score(server, rule, replace(take, keep=True), judged)
+                found = rule.train(server, replace(take, keep=True))
+                tilts = tilts or bool(found.tilts)
+                scores[rule] = judge(server, *rule.glue(found), judged)
             except RefusedError as error:
                 refused[rule] = str(error)
-    rules = [rule for rule in rules if rule not in refused]
+    rules = [rule for rule in rules if rule in scores]
     if not rules:
         return _fallback(server, given, refused)
-    first, best = rules[0], min(rules, key=lambda rule: scores[rule.name].log_loss)
-    gain = scores[first.name].log_loss - scores[best.name].log_loss
-    measure = "log-loss" if server.label_holders else "-log p(x)"
-    if best is first:
-        reason = f"lowest {measure} on held-out rows"
-    elif gain < MARGIN:
-        reason = f"{best.name!r} is better by {gain:.4f} nats only, less than {MARGIN}"
-        best = first
-    else:
-        reason = f"lowest {measure} on held-out rows, by {gain:.4f} nats to {first.name!r}"
+    best, reason = _best(rules, scores, "log-loss" if server.label_holders else "-log p(x)")
     return best, _why(server, best, rules, refused, reason, scores)
+
+
+def _best(rules: list[Rule], scores: Mapping[Rule, m.Judged], measure: str) -> tuple[Rule, str]:
+    """The rule with the best density among those that predict as well as the best, and why."""
+    least = min(rules, key=lambda rule: scores[rule].log_loss)
+    level = scores[least].log_loss + MARGIN
+    good = [rule for rule in rules if scores[rule].log_loss <= level]
+    best = max(good, key=lambda rule: scores[rule].log_prob)
+    if best is least:
+        return best, f"lowest {measure} on held-out rows"
+    lost = scores[best].log_loss - scores[least].log_loss
+    gain = scores[best].log_prob - scores[least].log_prob
+    return best, (
+        f"{title(least)!r} has a lower {measure} by {lost:.4f} nats only, less than {MARGIN}, and "
+        f"the density of {title(best)!r} is better by {gain:.4f}"
+    )
+
+
+def title(rule: Rule) -> str:
+    """The name of a rule, with the setting that tells two candidates of one name apart."""
+    return f"{rule.name}, tilt=False" if getattr(rule, "tilt", True) is False else rule.name
 
 
 def _why(
@@ -110,19 +129,19 @@ def _why(
     rules: list[Rule],
     refused: Mapping[Rule, str],
     reason: str,
-    scores: Mapping[str, m.Judged] | None = None,
+    scores: Mapping[Rule, m.Judged] | None = None,
 ) -> Why:
     """The record of a choice: candidates that were allowed, then those that policies refuse."""
 
     def of(rule: Rule) -> Candidate:
-        found = None if scores is None else scores[rule.name]
+        found = None if scores is None else scores[rule]
         outcome = TAKEN if rule is taken else "not compared" if found is None else "not taken"
         log_loss = None if found is None or not server.label_holders else found.log_loss
         nats = None if found is None else found.log_prob
-        return Candidate(rule.name, rule.reveals, outcome, log_loss, nats)
+        return Candidate(title(rule), rule.reveals, outcome, log_loss, nats)
 
-    n_rows = 0 if scores is None else scores[taken.name].n_rows
-    return Why(taken.name, reason, tuple(map(of, rules)), n_rows).with_refused(
+    n_rows = 0 if scores is None else scores[taken].n_rows
+    return Why(title(taken), reason, tuple(map(of, rules)), n_rows).with_refused(
         refused_ones(refused)
     )
 
@@ -145,7 +164,9 @@ def candidates(server: Server) -> list[Rule]:
     latent: list[Rule] = [Latent(), *anchors]
     if not server.label_holders:
         return latent
-    return [ProductOfClasses(), *latent] if server.label_is_shared else latent
+    if not server.label_is_shared:
+        return latent
+    return [ProductOfClasses(), Latent(), Latent(tilt=False), *anchors]
 
 
 def fallbacks(server: Server) -> list[Rule]:
@@ -183,10 +204,11 @@ def _check_options(rules: list[Rule], options: Mapping[str, Any]) -> None:
 
 def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:
     """Every rule with the options it knows."""
-    return [
+    made = (
         replace(rule, **{k: v for k, v in options.items() if k in _names(rule)})  # type: ignore[type-var]
         for rule in rules
-    ]
+    )
+    return list(dict.fromkeys(made))
 
 
 def with_label_use(rule: Rule, server: Server) -> Rule:
@@ -194,16 +216,3 @@ def with_label_use(rule: Rule, server: Server) -> Rule:
     if server.label_use == "sent" or LABEL_PRIVATE not in _names(rule):
         return rule
     return replace(rule, **{LABEL_PRIVATE: True})  # type: ignore[type-var]
-
-
-def _score(server: Server, rule: Rule, take: TakeModels, rows: Any) -> m.Judged:
-    """Log-loss of the label, or -log p(x), and log-density of validation rows."""
-    if isinstance(rule, ProductOfClasses):
-        plain = replace(rule, calibration_rows=0)
-        found = plain.train(server, take)
-        gained = calibrated(server, found, rows).calibration
-        scores = judge(server, found, *plain.glue(found), rows)
-        gain = 0.0 if gained is None else gained.gain
-        return replace(scores, log_loss=scores.log_loss - gain)
-    found = rule.train(server, take)
-    return judge(server, found, *rule.glue(found), rows)

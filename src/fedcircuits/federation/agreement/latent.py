@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.aligned import (
     aligned_indices,
@@ -30,6 +31,7 @@ from fedcircuits.federation.agreement._shared.aligned import (
 )
 from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs
 from fedcircuits.federation.agreement._shared.latent_classes import LatentClasses, fit_tuples
+from fedcircuits.federation.agreement._shared.tilts import fit_tilts, tilt_steps
 from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.agreement.latent_table import (
     N_CLASSES,
@@ -39,9 +41,11 @@ from fedcircuits.federation.agreement.latent_table import (
     glue_table,
     train_on_table,
 )
+from fedcircuits.federation.agreement.product import with_tilts
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, fit
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.tilts import with_tilt
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import LATENT_CLASSES
 from fedcircuits.federation.wire.seeds import named_rng
@@ -66,6 +70,8 @@ class Latent(Declared):
         n_clusters: K at each client, by default one for 256 aligned rows, 32 to 138; from a table
             32.
         label_private: cluster without the label at its owner.
+        tilt: whether the label comes in by one tilt that all clients fit together, where their
+            learners can (`server/tilts.py`); else by latent classes within its strata.
         table: fit the classes to the table of counts alone and send no row's class back
             (`latent_table.py`); the two settings below are for this.
         epsilon: of the Laplace noise on the table, None for no noise; of the randomised response,
@@ -76,6 +82,7 @@ class Latent(Declared):
     n_classes: int | None = None
     n_clusters: int | None = None
     label_private: bool = False
+    tilt: bool = True
     table: bool = False
     epsilon: float | None = None
     mechanism: str = TRUSTED
@@ -90,10 +97,13 @@ class Latent(Declared):
         if facts.setting == "horizontal":
             return ()
         most = self.n_clusters or (N_CLUSTERS if self.table else MOST_CLUSTERS)
+        tilts: tuple[Step, ...] = ()
+        if self.tilt and not self.label_private and not self.table and facts.label == "everybody":
+            tilts = tilt_steps(facts)
         within = facts.label != "nobody" and not self.label_private
         epsilon = self.epsilon if self.mechanism == RANDOMISED else None
         cluster = step(m.CLUSTER, n_clusters=most, within_label=within, epsilon=epsilon)
-        return (cluster, *(() if self.table else (step(m.ASSIGN),)), step(m.FIT))
+        return (*tilts, cluster, *(() if self.table else (step(m.ASSIGN),)), step(m.FIT))
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Cluster, fit latent classes within strata, assign, fit one model a class."""
@@ -112,15 +122,26 @@ class Latent(Declared):
                 "epsilon and mechanism are for latent classes from a table of counts: pass "
                 "table=True with them"
             )
+        tilts = self._fit_tilts(server)
+        within_label = not self.label_private and tilts is None
         n_clusters = self.n_clusters or automatic_clusters(common_rows(server).size)
-        clustered = cluster_everywhere(server, n_clusters, not self.label_private)
+        clustered = cluster_everywhere(server, n_clusters, within_label)
         indices = aligned_indices(server, clustered)
-        strata = strata_of_rows(server, clustered, indices, not self.label_private)
+        strata = strata_of_rows(server, clustered, indices, within_label)
         sizes = [clustered[c].rows.size for c in server.clients]
         rng = named_rng(server.seed, "latent")
         model = fit_tuples(indices, strata, sizes, self.n_classes or CLASSES, rng)
         rows = self.assign(server, model, indices)
-        return fit_classes(server, take, rows, label_private=self.label_private)
+        found = fit_classes(
+            server, take, rows, label_private=self.label_private, tilted=tilts is not None
+        )
+        return found if tilts is None else with_tilts(found, tilts)
+
+    def _fit_tilts(self, server: Server) -> dict[str, Tilt] | None:
+        """Tables of the label's tilt; None where there is no label for it or no learner has one."""
+        if not self.tilt or self.label_private or server.label is None:
+            return None
+        return fit_tilts(server)
 
     def assign(self, server: Server, model: LatentClasses, indices: IntArray) -> FloatArray:
         """Send clients each aligned row's class; return (R,) rows of each class."""
@@ -133,11 +154,17 @@ class Latent(Declared):
 
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """One product for every latent class that has a model in every subspace."""
-        return glue_table(fitted) if self.table else glue_classes(fitted)
+        made = glue_table(fitted) if self.table else glue_classes(fitted)
+        return with_tilt(fitted, made) if fitted.tilts else made
 
 
 def fit_classes(
-    server: Server, take: TakeModels, rows: FloatArray, *, label_private: bool
+    server: Server,
+    take: TakeModels,
+    rows: FloatArray,
+    *,
+    label_private: bool,
+    tilted: bool = False,
 ) -> FittedParts:
     """Models of every subspace, holder and latent class.
 
@@ -146,9 +173,12 @@ def fit_classes(
         take: as for `Rule.train`.
         rows: (R,) rows of each class.
         label_private: whether classes mix labels.
+        tilted: whether the label comes in by a tilt.
     """
     classes = [int(cls) for cls in np.flatnonzero(rows > 0)]
-    jobs = class_jobs(server, LATENT_CLASSES, lambda _: classes, label_private=label_private)
+    jobs = class_jobs(
+        server, LATENT_CLASSES, lambda _: classes, label_private=label_private, tilted=tilted
+    )
     return fit(server, jobs, take, FittedParts(server.schema, server.label, tables={"rows": rows}))
 
 

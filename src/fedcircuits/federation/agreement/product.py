@@ -2,9 +2,14 @@
 
     p(x, y) = q(y) [y] prod_S sum_{c in holders(S)} w(c | y, S) p_c(x_S | y)
 
-With one subspace this is the horizontal mixture with weights per class, w(c | y) = n_cy / n_y: size
-weights for the density, class weights for classification. With private subspaces only it is the
-product of per-class client models. No byte is exchanged per row.
+Where all learners have tables of agreed states for leaves, p_c(x_S | y) is the client's model of
+all its rows times one tilt for the class (`server/tilts.py`):
+
+    p(x, y) = (1/Z) prod_S sum_c w(c | S) m_c(x_S)  exp(c_y + sum_j g_yj(x_j))
+
+The tilt is averaged over clients with the same columns and fitted in turns over clients with
+different ones. Other learners fit the classes one by one, and weights are those of the classes,
+w(c | y) = n_cy / n_y. Either way it is one circuit for density and label.
 """
 
 from __future__ import annotations
@@ -13,52 +18,36 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcircuits.arrays import IntArray
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement._shared.aligned import common_rows, name_rows
-from fedcircuits.federation.agreement._shared.validation import (
-    EVIDENCE,
-    TRIES,
-    only_rows,
-    scored,
-    sealed_by_number,
-)
+from fedcircuits.federation.agreement._shared.tilts import fit_tilts, tilt_steps
 from fedcircuits.federation.agreement.base import Declared
-from fedcircuits.federation.client.calibration import Calibration
-from fedcircuits.federation.plan.weights import log_shares
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import (
-    REBASE,
     FittedParts,
     TakeModels,
     fit,
     indicator_leaf,
-    rebased,
 )
 from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.tilts import with_tilt
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import Job, JobId, JobKind
-from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import Facts, Step, step
-
-VALIDATION_SHARE, LEAST_ROWS = 0.1, 200
 
 
 @dataclass(frozen=True)
 class ProductOfClasses(Declared):
-    """Per-class client models, multiplied over subspaces and mixed over holders.
+    """Client models multiplied over subspaces and mixed over holders, one tilt for the label.
 
     Where only some clients hold the label, its owners have sent it to the others (`label_use`).
 
     Attributes:
-        calibration_rows: most aligned rows left out of the fits, on which the clients' evidence is
-            weighed; 0 for none.
-        rebase: where rows are split and class shares differ between clients, average their
-            posteriors re-based to the global prior; the density stays the mixture.
+        tilt: whether one tilt is fitted by all clients together, where their learners can; else
+            every client fits the classes by itself.
     """
 
-    calibration_rows: int = 10_000
-    rebase: bool = True
+    tilt: bool = True
 
     @property
     def name(self) -> str:
@@ -66,22 +55,16 @@ class ProductOfClasses(Declared):
         return "product"
 
     def steps(self, facts: Facts) -> tuple[Step, ...]:
-        """Fits; columns split: evidence to weigh."""
-        if facts.label == "nobody":
+        """The tilt, in turns where columns are split, and fits."""
+        if facts.label == "nobody" or (facts.label == "some" and facts.setting != "horizontal"):
             return ()
-        if facts.setting == "horizontal":
-            return (step(m.FIT),)
-        if facts.label == "some":
-            return ()
-        calibration = (step(m.USE_ROWS, 2), *EVIDENCE, step(m.CALIBRATE, TRIES))
-        return (step(m.FIT), *(calibration if self.calibration_rows else ()))
+        return (*(tilt_steps(facts) if self.tilt else ()), step(m.FIT))
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
-        """One job for each subspace and holder."""
+        """The tilt in turns, then one job for each subspace and holder."""
         if server.label is None or not server.label_holders:
             raise FederationError("the rule 'product' needs a label; use 'latent'")
-        held = server.label_holders
-        lacking = [client for client in server.clients if client not in held]
+        lacking = [client for client in server.clients if client not in server.label_holders]
         if lacking:
             raise FederationError(
                 f"the rule 'product' needs the label at every client; "
@@ -92,7 +75,19 @@ class ProductOfClasses(Declared):
                     else "pass label_use='sent' and id=, or use agreement='latent'"
                 )
             )
+        tilts = fit_tilts(server) if self.tilt else None
+        if tilts is None:
+            return self._train_by_class(server, take)
         jobs = []
+        for s, space in enumerate(server.subspaces):
+            names = tuple(server.features[j] for j in space.features)
+            jobs += [(server.clients[c], Job(_space(s), names)) for c in space.holders]
+        found = fit(server, jobs, take, FittedParts(server.schema, server.label))
+        return with_tilts(found, tilts)
+
+    def _train_by_class(self, server: Server, take: TakeModels) -> FittedParts:
+        """Every client's models of the classes."""
+        held, jobs = server.label_holders, []
         for s, space in enumerate(server.subspaces):
             names = [server.features[j] for j in space.features]
             for client in (server.clients[c] for c in space.holders):
@@ -103,27 +98,13 @@ class ProductOfClasses(Declared):
         # Rows split: counts add up. Columns split: a row is counted once, by whoever has most.
         counts = [server.label_counts[c] for c in held]
         total = np.sum(counts, axis=0) if len(server.subspaces) == 1 else np.max(counts, axis=0)
-        tables = {"label": total}
-        if self.rebase and len(server.subspaces) == 1:
-            tables[REBASE] = np.ones(1)
-        fitted = FittedParts(server.schema, server.label, tables=tables)
-        rows = self._validation_rows(server)
-        if not rows.size:
-            return rebased(fit(server, jobs, take, fitted))
-        kept = np.setdiff1d(np.unique(np.concatenate(list(server.aligned.values()))), rows)
-        with only_rows(server, kept, 1.0):
-            return calibrated(server, fit(server, jobs, take, fitted), rows)
-
-    def _validation_rows(self, server: Server) -> IntArray:
-        """Aligned rows to calibrate on; none where rows are few."""
-        common = common_rows(server)
-        n_rows = min(self.calibration_rows, int(VALIDATION_SHARE * common.size))
-        if n_rows < LEAST_ROWS or len(server.subspaces) < 2:
-            return common[:0]
-        return np.sort(named_rng(server.seed, "calibration").permutation(common)[:n_rows])
+        fitted = FittedParts(server.schema, server.label, tables={"label": total})
+        return fit(server, jobs, take, fitted)
 
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """q(y) times products over subspaces of sums over holders."""
+        if fitted.tilts:
+            return with_tilt(fitted, product_of_spaces(fitted))
         label, builder = fitted.label, CircuitBuilder()
         assert label is not None
         codes = sorted({key.cls for key in fitted.models})
@@ -152,36 +133,23 @@ class ProductOfClasses(Declared):
         return float(fitted.tables["label"][y])
 
 
-def calibrated(server: Server, found: FittedParts, rows: IntArray) -> FittedParts:
-    """Weigh the subspaces' evidence on validation rows; the label's owner does the fitting."""
-    assert server.label is not None
-    spaces = sorted({key.job for key in found.models}, key=str)
-    codes = range(server.schema[server.label].n_codes)
-    held = {
-        (s, y): [k for k in sorted(found.models) if (k.job, k.cls) == (space, y)]
-        for s, space in enumerate(spaces)
-        for y in codes
-    }
-    if not all(held.values()):
-        return found  # a class is unknown to a whole subspace
+def with_tilts(fitted: FittedParts, tilts: dict[str, Tilt]) -> FittedParts:
+    """The fitted parts with the tilts of the clients that have models among them."""
+    clients = {key.client for key in fitted.models}
+    return replace(fitted, tilts={c: tilt for c, tilt in tilts.items() if c in clients})
 
-    def ask(client: str, key: str) -> m.Calibrated:
-        pieces = [
-            m.WeightedPiece(
-                s, y, float(weight), sealed_by_number(server, model, rows, "log_prob", key)
-            )
-            for (s, y), keys in held.items()
-            for model, weight in zip(keys, log_shares([found.rows[k] for k in keys]), strict=True)
-        ]
-        name = name_rows(server, client, rows)
-        prior = log_shares(found.tables["label"])
-        request = m.Calibrate(name, rows.size, key, len(spaces), tuple(pieces), prior)
-        return server.call(m.CALIBRATE, {client: request})[client]
 
-    reply = scored(server, ask)
-    if reply.gain <= 0:
-        return found
-    return replace(found, calibration=Calibration(reply.weights, reply.bias, reply.gain))
+def product_of_spaces(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
+    """m(x) = prod_S sum_c w(c | S) m_c(x_S)."""
+    builder = CircuitBuilder()
+    keys = sorted(fitted.models)
+    builder.register([(fitted.models[k], k.client) for k in keys])
+    factors = []
+    for space in sorted({k.job for k in keys}, key=str):
+        held = [k for k in keys if k.job == space]
+        parts = [builder.part(fitted.models[k]) for k in held]
+        factors.append(builder.mixture(parts, [fitted.rows[k] for k in held]))
+    return builder, factors[0] if len(factors) == 1 else builder.product(factors)
 
 
 def _space(number: int) -> JobId:

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.contracts import Rounds
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.answer import Answering
@@ -35,6 +36,7 @@ from fedcircuits.federation.client.federated_kmeans import own_centres, sums_aro
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, label_counts, labels
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
+from fedcircuits.federation.client.tilting import Tilting
 from fedcircuits.federation.client.validation import Validation
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import check_distinct, check_secret, digests, fingerprint
@@ -57,7 +59,7 @@ from fedcircuits.schema import Schema, Table
 LABEL = "label"  # what sealed classes are, to those who open them
 
 
-class Client(Validation):
+class Client(Tilting, Validation):
     """One member of a federation.
 
     Args:
@@ -106,6 +108,8 @@ class Client(Validation):
         self._groups: dict[Grouping, IntArray] = {}  # part of every row, -1 for none
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[ModelName, Density] = {}
+        self._tilts: dict[str, Tilt] = {}
+        self._tilted: dict[ModelName, tuple[Density, list[tuple[Density, float]]]] = {}
         self._sessions = Sessions(name)
         self._branches = Branches(name)
         self._replies = KeptReplies()
@@ -132,13 +136,14 @@ class Client(Validation):
 
     @handles(m.DESCRIBE)
     def _describe(self, request: m.Describe) -> m.Description:
-        return describe(
+        found = describe(
             self._frame,
             self._kinds,
             self._missing_values,
             request.min_rows,
             sketch_levels=not self._learner.takes_levels,
         )
+        return replace(found, tilts=self._learner.tilts)
 
     @handles(m.AGREE)
     def _agree(self, request: m.Agree) -> m.Ready:
@@ -339,7 +344,8 @@ class Client(Validation):
     @handles(m.QUERY)
     def _query(self, request: m.Query) -> m.Answers:
         """Questions to models that stayed here, by id or with cells sent along."""
-        return self._answering.answer(request, self._models, self._have())
+        tilted = {q.model: self._model(q.model) for q in request.questions if q.model.tilt}
+        return self._answering.answer(request, self._models | tilted, self._have())
 
     @handles(m.FIT_CLASSIFIER)
     def _fit_classifier(self, request: m.FitClassifier) -> m.ClassifierFitted:

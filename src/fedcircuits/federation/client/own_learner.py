@@ -15,6 +15,7 @@ from fedcircuits.density import (
     LearnsClassifier,
     LearnsLabel,
     LearnsLevels,
+    LearnsTilt,
 )
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.client.jobs import CLASS, for_job
@@ -56,6 +57,12 @@ class OwnLearner:
         """Whether it learns agreed classes as a label, so that one fit serves all of them."""
         learner = self.of_densities(CLASS)
         return isinstance(learner, LearnsLabel) and learner.label == CLASS
+
+    @property
+    def tilts(self) -> bool:
+        """Whether it fits a tilt of the label, on tables of agreed states."""
+        made = self.make(None)
+        return isinstance(made, LearnsTilt) and made.tilts
 
     @property
     def takes_levels(self) -> bool:

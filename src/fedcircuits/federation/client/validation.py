@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import logsumexp
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.circuits.evaluation_plan import EvaluationPlan
@@ -14,11 +15,6 @@ from fedcircuits.circuits.structure import Structure
 from fedcircuits.density import Density
 from fedcircuits.errors import FedcircuitsError, StorageError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
-from fedcircuits.federation.client.calibration import (
-    fit_calibration,
-    label_log_joint,
-    log_loss,
-)
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels
 from fedcircuits.federation.wire import requests as m
@@ -75,29 +71,6 @@ def judged(
     return m.Judged(log_loss(mine, truth), log_prob, int(truth.size), own.public)
 
 
-def calibrated(
-    request: m.Calibrate, own: SealingKey, known_labels: tuple[IntArray, BoolArray]
-) -> m.Calibrated:
-    """Return weights of the clients' evidence, fitted to the label of the named rows."""
-    nothing = np.zeros(0)
-    if request.key != own.public:
-        return m.Calibrated(nothing, nothing, 0.0, own.public)
-    shape = (request.n_rows, request.n_spaces, request.log_prior.size)
-    log_probs = np.empty(shape)
-    for s, y in np.ndindex(*shape[1:]):
-        mine = [p for p in request.pieces if (p.space, p.cls) == (s, y)]
-        if not mine:
-            raise StorageError(f"no evidence of class {y} in subspace {s}")
-        values = _opened((p.piece for p in mine), own, (request.n_rows,))
-        terms = [each + p.log_weight for each, p in zip(values, mine, strict=True)]
-        log_probs[:, s, y] = np.logaddexp.reduce(terms, axis=0)
-    codes, known = known_labels
-    found = fit_calibration(log_probs[known], codes[known], request.log_prior)
-    if found is None:
-        return m.Calibrated(nothing, nothing, 0.0, own.public)
-    return m.Calibrated(found.weights, found.bias, found.gain, own.public)
-
-
 def _opened(pieces: Iterable[m.Piece], own: SealingKey, shape: tuple[int, ...]) -> list[FloatArray]:
     """The values of pieces, each broadcast to a shape."""
     found = []
@@ -133,6 +106,29 @@ def _log_joint(request: m.Judge, own: SealingKey) -> FloatArray:
     return answer
 
 
+def log_loss(log_joint: FloatArray, labels: IntArray) -> float:
+    """Mean -log p(y | x) from log p(x, y) (n, Y); infinite where a label was held impossible."""
+    if len(labels) == 0:
+        return float("nan")
+    total = logsumexp(log_joint, axis=1)
+    with np.errstate(invalid="ignore"):
+        chosen = log_joint[np.arange(len(labels)), labels] - total
+    return -float(np.where(np.isnan(chosen), -np.inf, chosen).mean())
+
+
+def label_log_joint(model: Density, table: Table, label: str | None) -> FloatArray:
+    """(n, Y) log p(x, y) for every class, or (n, 1) log p(x) of a model without the label."""
+    if label is None or label not in model.schema:
+        return model.log_prob_table(table)[:, None]
+    at = model.schema.position(label)
+    observed = table.observed.copy()
+    observed[:, at] = False
+    hidden = replace(table, observed=observed)
+    with np.errstate(divide="ignore"):
+        log_posterior = np.log(model.posterior_table(hidden, at))
+    return np.asarray(model.log_prob_table(hidden)[:, None] + log_posterior)
+
+
 class Validation:
     """The part of a client that computes and scores evidence about validation rows."""
 
@@ -146,6 +142,10 @@ class Validation:
         """The client's table on the agreed schema."""
         raise NotImplementedError
 
+    def _model(self, name: ModelName) -> Density:
+        """One of the client's models."""
+        raise NotImplementedError
+
     @handles(m.PUBLIC_KEY)
     def _public_key(self, request: m.AskKey) -> m.PublicKey:
         """The key that values for this client are sealed with."""
@@ -157,11 +157,6 @@ class Validation:
         """Log-loss of the label; the label itself stays here."""
         known = self._labels_of(request.rows) if self._label else None
         return judged(request, self._sealing, known)
-
-    @handles(m.CALIBRATE)
-    def _calibrate(self, request: m.Calibrate) -> m.Calibrated:
-        """Weights of the evidence, fitted where the label is."""
-        return calibrated(request, self._sealing, self._labels_of(request.rows))
 
     def _labels_of(self, name: str) -> tuple[IntArray, BoolArray]:
         """Label codes of named rows, and whether they are known."""
@@ -182,4 +177,4 @@ class Validation:
 
     def _evidence(self, request: m.Ask | m.AskSealed) -> FloatArray:
         rows = self._have().rows(self._aligned.named(request.rows))
-        return evidence(request, self._models[request.model], rows, self._label, self.name)
+        return evidence(request, self._model(request.model), rows, self._label, self.name)

@@ -10,7 +10,7 @@ from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.wire import ledger as paper
 from fedcircuits.federation.wire.names import JobId
 
-TRAINING = ("schema", "alignment", "agreement", "validation", "calibration", "training")
+TRAINING = ("schema", "alignment", "agreement", "validation", "training")
 
 
 def communication(

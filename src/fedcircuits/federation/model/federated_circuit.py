@@ -16,13 +16,12 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits import Circuit, Composite
 from fedcircuits.circuits.passes import sum_product, up
 from fedcircuits.circuits.queries.restrict import fold_evidence
 from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
-from fedcircuits.density.batched import Pending, Question, settle
 from fedcircuits.density.evidence import without_id
 from fedcircuits.density.explanation import Explanation
 from fedcircuits.density.hooks import Hooks
@@ -38,7 +37,7 @@ from fedcircuits.federation.model.definition4 import (
 )
 from fedcircuits.federation.model.run import AnyLearner, HoldsClients, Run
 from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts, Reports, class_log_probs
+from fedcircuits.federation.server.fitted_parts import FittedParts, Reports
 from fedcircuits.federation.server.why import Why
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.steps import Setting
@@ -157,7 +156,7 @@ class FederatedCircuit(Composite, HoldsClients):
         kinds = [MIXTURE if s else PRODUCT for s in self.structure.is_sum]
         return (None,) * len(self.parts) + tuple(kinds)
 
-    # --- hooks: the merged circuit where there is one, a calibrated label -------------------------
+    # --- hooks: the merged circuit where there is one ---------------------------------------------
 
     @cached_property
     def _one(self) -> Density | None:
@@ -195,9 +194,6 @@ class FederatedCircuit(Composite, HoldsClients):
         return Hooks._conditional_means(self, table)
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
-        """Of the label, the calibrated posterior where one was kept; else the exact conditional."""
-        if self._is_calibrated(column):
-            return settle([self._calibrated(table, np.arange(len(table)))])[0]
         one = self._one
         if one is None:
             return super().posterior_table(table, column)
@@ -208,37 +204,6 @@ class FederatedCircuit(Composite, HoldsClients):
         if one is None:
             return super().masses_table(table, column, regions)
         return one.masses_table(table, column, regions)
-
-    def _posterior(
-        self, rows: Table, flows: FloatArray | None, column: int, which: IntArray
-    ) -> Pending:
-        if self._is_calibrated(column):
-            return self._calibrated(rows, which)
-        return super()._posterior(rows, flows, column, which)
-
-    def _is_calibrated(self, column: int) -> bool:
-        """Whether the posterior of a variable is the calibrated one of the label."""
-        found = self.fitted
-        if found is None or found.calibration is None or self.schema.names[column] != found.label:
-            return False
-        nothing = Table.empty(self.schema, 0)
-        return class_log_probs(found, nothing, lambda _key, _rows: np.zeros(0)) is not None
-
-    def _calibrated(self, rows: Table, which: IntArray) -> Pending:
-        """(m, k) calibrated posterior of the label in some rows."""
-        found = self.fitted
-        assert found is not None
-        assert found.calibration is not None
-        calibration, keys = found.calibration, sorted(found.models)
-        questions = [Question(found.models[key], "log_prob", rows, which) for key in keys]
-
-        def combine(answers: list[FloatArray]) -> FloatArray:
-            by_key = dict(zip(keys, answers, strict=True))
-            log_probs = class_log_probs(found, rows.rows(which), lambda key, _: by_key[key])
-            assert log_probs is not None
-            return np.exp(calibration.log_posterior(log_probs))
-
-        return Pending(questions, combine)
 
     def _rows(
         self,

@@ -89,7 +89,7 @@ class RemoteCircuit(FederatedCircuit):
             raise FedcircuitsError(
                 "this federation keeps no record of its fitted parts: federate again"
             )
-        rest = replace(self.fitted, schema=self.schema.select(keep), calibration=None)
+        rest = replace(self.fitted, schema=self.schema.select(keep))
         owners = [self.owners[at] for at in which]
         return type(self)._of_graph(graph, parts, owners, root, rest, **self._facts())
 

@@ -6,6 +6,7 @@ Only gathered models can be saved; a model that stays at its client is an error.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -15,17 +16,19 @@ import numpy as np
 from fedcircuits.circuits import Composite
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.encoding import Record
-from fedcircuits.errors import StorageError
+from fedcircuits.errors import FedcircuitsWarning, StorageError
 from fedcircuits.federation.agreement import RULES
 from fedcircuits.federation.agreement.base import Rule
-from fedcircuits.federation.client.calibration import Calibration
+from fedcircuits.federation.client.tilting import tables_of, tilt_of
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.server.why import TAKEN, Candidate, Why
 from fedcircuits.federation.wire.codecs import decode_fields, encode_fields
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import NONE, JobId, JobKind, ModelKey
+from fedcircuits.federation.wire.requests import TiltTables
 from fedcircuits.schema import Schema
 
 KIND = "federated"
@@ -39,6 +42,8 @@ FORMAT_1_RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "Em": ("em", {}),
     "Joint": ("joint", {}),
 }
+# Options of rules that older files have and that mean nothing any more.
+RETIRED_OPTIONS = {("product", "calibration_rows"), ("product", "rebase")}
 FORMAT_1_JOB = re.compile(r"([A-Z])(\d*)(?:\.(\d+))?")
 
 
@@ -129,7 +134,8 @@ def _rule_from_json(entry: dict[str, Any] | None) -> Rule | None:
             f"has {', '.join(RULES)}): train it again with one of these, or load it with the "
             "version that saved it"
         )
-    made: Rule = RULES[name](**entry["options"], **added)
+    options = {k: v for k, v in entry["options"].items() if (name, k) not in RETIRED_OPTIONS}
+    made: Rule = RULES[name](**options, **added)
     return made
 
 
@@ -149,17 +155,19 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
             entry |= model.to_record().put_into(arrays, f"beside.{at}.")
         models.append(entry)
     arrays |= {f"table.{name}": np.asarray(t) for name, t in found.tables.items()}
-    calibration = None
-    if found.calibration is not None:
-        calibration = {"gain": found.calibration.gain}
-        arrays["calibration.weights"] = found.calibration.weights
-        arrays["calibration.bias"] = found.calibration.bias
+    for at, client in enumerate(sorted(found.tilts)):
+        tables = tables_of(found.tilts[client])
+        parts = {"widths": tables.widths, "c": tables.c, "g": tables.g, "counts": tables.counts}
+        arrays |= {f"tilt.{at}.{name}": np.asarray(part) for name, part in parts.items()}
     return {
         "schema": found.schema.to_json(),
         "label": found.label,
         "models": models,
         "tables": sorted(found.tables),
-        "calibration": calibration,
+        "tilts": [
+            {"client": client, "columns": list(found.tilts[client].columns)}
+            for client in sorted(found.tilts)
+        ],
         "reports": {
             client: {job: [report.to_json() for report in made] for job, made in jobs.items()}
             for client, jobs in found.reports.items()
@@ -182,6 +190,12 @@ def _model_key(entry: Any) -> ModelKey:
     return ModelKey(str(client), JobId(kind, space, part), int(cls))
 
 
+def _tilt(entry: dict[str, Any], record: Record, at: int) -> Tilt:
+    """Returns the tilt of one client."""
+    arrays = {n: record.arrays[f"tilt.{at}.{n}"] for n in ("widths", "c", "g", "counts")}
+    return tilt_of(TiltTables(columns=[str(name) for name in entry["columns"]], **arrays))
+
+
 def _fitted_from_json(
     header: dict[str, Any] | None,
     record: Record,
@@ -199,12 +213,13 @@ def _fitted_from_json(
             models[key] = base.parts[entry["part"]]
             continue
         models[key] = decode(record.inner(f"beside.{at}.", entry))
-    calibration = None
-    if header["calibration"] is not None:
-        calibration = Calibration(
-            record.arrays["calibration.weights"],
-            record.arrays["calibration.bias"],
-            float(header["calibration"]["gain"]),
+    if header.get("calibration") is not None:
+        warnings.warn(
+            "the file has a calibration of the label beside the density; this fedcircuits answers "
+            "from the density alone, so probabilities of the label differ from those of the "
+            "version that saved it: train again",
+            FedcircuitsWarning,
+            stacklevel=2,
         )
     return FittedParts(
         Schema.from_json(header["schema"]),
@@ -212,7 +227,10 @@ def _fitted_from_json(
         models,
         rows,
         {name: record.arrays[f"table.{name}"] for name in header["tables"]},
-        calibration=calibration,
+        tilts={
+            str(entry["client"]): _tilt(entry, record, at)
+            for at, entry in enumerate(header.get("tilts", []))
+        },
         reports={
             str(client): {
                 str(job): tuple(FitReport.from_json(report) for report in made)

@@ -16,14 +16,13 @@ from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError
-from fedcircuits.federation.client.calibration import Calibration
-from fedcircuits.federation.plan.weights import label_skew, log_shares
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import NONE, Job, ModelKey, ModelName
 from fedcircuits.federation.wire.transport import RefusedError
-from fedcircuits.schema import Schema, Table
+from fedcircuits.schema import Schema
 
 Reports = dict[str, dict[str, tuple[FitReport, ...]]]
 
@@ -60,7 +59,7 @@ class FittedParts:
         rows: rows behind each model.
         tables: counts that weights are made of, by name.
         seconds: CPU time of each client's fits.
-        calibration: of the label's posterior, where one was fitted and helps.
+        tilts: tables of the label's tilt, by client; empty where models are of classes.
         reports: what learners said about their fits, by client and job.
     """
 
@@ -70,20 +69,19 @@ class FittedParts:
     rows: dict[ModelKey, float] = field(default_factory=dict)
     tables: dict[str, FloatArray] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    calibration: Calibration | None = None
+    tilts: dict[str, Tilt] = field(default_factory=dict)
     reports: Reports = field(default_factory=dict)
 
     def without(self, client: str) -> FittedParts:
         """The same without one client's models."""
-        rest = replace(
+        return replace(
             self,
             models={k: v for k, v in self.models.items() if k.client != client},
             rows={k: v for k, v in self.rows.items() if k.client != client},
             seconds={k: v for k, v in self.seconds.items() if k != client},
             reports={k: v for k, v in self.reports.items() if k != client},
-            calibration=None,
+            tilts={k: v for k, v in self.tilts.items() if k != client},
         )
-        return rebased(rest)
 
 
 def fit(
@@ -149,87 +147,3 @@ def indicator_leaf(schema: Schema, label: str, code: int) -> Circuit:
     probs = np.zeros(schema[label].n_codes)
     probs[code] = 1.0
     return build.circuit(schema.select([label]), build.categorical(label, probs))
-
-
-LogProbs = Callable[[ModelKey, Table], FloatArray]
-# A table of this name allows posteriors re-based to the global prior, from this skew on: how far
-# (total variation) the spread of a class over the clients is from that of all rows, the mean over
-# classes. So a rare class counts like a common one; clients drawn at random stay well below.
-REBASE, SKEWED = "rebase", 0.15
-
-
-def class_log_probs(fitted: FittedParts, table: Table, ask: LogProbs) -> FloatArray | None:
-    """(n, S, Y) log p(x_S | y) of rows; None where a class is unknown to a whole subspace.
-
-    Args:
-        fitted: of the rule `product`.
-        table: rows over the agreed schema.
-        ask: log-density of the rows under the model of a key.
-    """
-    assert fitted.label is not None
-    codes = list(range(fitted.schema[fitted.label].n_codes))
-    spaces = sorted({key.job for key in fitted.models}, key=str)
-    if REBASE in fitted.tables:
-        return _rebased_evidence(fitted, table, ask)
-    answer = np.empty((len(table), len(spaces), len(codes)))
-    for s, space in enumerate(spaces):
-        for y, code in enumerate(codes):
-            keys = [k for k in sorted(fitted.models) if (k.job, k.cls) == (space, code)]
-            if not keys:
-                return None
-            weights = log_shares([fitted.rows[k] for k in keys])
-            terms = [ask(k, table) + w for k, w in zip(keys, weights, strict=True)]
-            answer[:, s, y] = np.logaddexp.reduce(terms, axis=0)
-    return answer
-
-
-def _class_rows(fitted: FittedParts) -> tuple[list[str], FloatArray]:
-    """Clients, and (C, Y) rows of each class at each of them."""
-    assert fitted.label is not None
-    clients = sorted({key.client for key in fitted.rows})
-    rows = np.zeros((len(clients), fitted.schema[fitted.label].n_codes))
-    for key, count in fitted.rows.items():
-        rows[clients.index(key.client), key.cls] += count
-    return clients, rows
-
-
-def rebased(fitted: FittedParts) -> FittedParts:
-    """Re-based posteriors where rows are split and class shares lie far apart; else unchanged.
-
-    Under label skew a mixture compares densities across clients, while only a client's own
-    comparison of classes can be trusted: the posterior becomes the average of the clients', each
-    under the prior of all rows. The density is not touched.
-    """
-    if REBASE not in fitted.tables or not fitted.rows:
-        return fitted
-    _, rows = _class_rows(fitted)
-    complete = (rows > 0).all(axis=1)  # (C,) clients that can compare the classes
-    share = rows[complete].sum(axis=0) / rows.sum(axis=0)  # (Y,) share of a class they hold
-    if label_skew(rows) <= SKEWED or share.mean() < 0.5:
-        return fitted
-    log_prior = log_shares(rows.sum(axis=0))
-    return replace(fitted, calibration=Calibration(np.ones(1), log_prior, 0.0))
-
-
-def _rebased_evidence(fitted: FittedParts, table: Table, ask: LogProbs) -> FloatArray | None:
-    """(n, 1, Y) log of sum_c h_c p_c(x | y) / p_c(x), p_c(x) under the prior q of all rows.
-
-    h_c is the harmonic mean of a client's class counts: one with few rows of a class knows little
-    about separating it from others. With the bias log q this is sum_c h_c p_c(y | x).
-    """
-    clients, rows = _class_rows(fitted)
-    log_q = log_shares(rows.sum(axis=0))
-    terms, weights = [], []
-    for client, counts in zip(clients, rows, strict=True):
-        if (counts == 0).any():
-            continue
-        job = next(key.job for key in fitted.models if key.client == client)
-        evidence = [ask(ModelKey(client, job, code), table) for code in range(counts.size)]
-        log_probs = np.stack(evidence, axis=1)  # (n, Y)
-        log_total = np.logaddexp.reduce(log_probs + log_q, axis=1, keepdims=True)
-        terms.append(log_probs - np.where(np.isfinite(log_total), log_total, 0.0))
-        weights.append(counts.size / (1.0 / counts).sum())
-    if not terms:
-        return None
-    mixed = [t + w for t, w in zip(terms, log_shares(weights), strict=True)]
-    return np.asarray(np.logaddexp.reduce(mixed, axis=0)[:, None, :])

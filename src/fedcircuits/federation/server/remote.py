@@ -20,11 +20,13 @@ from fedcircuits.arrays import Arrays, FloatArray
 from fedcircuits.density import Density
 from fedcircuits.density.batched import Question, ask
 from fedcircuits.density.conditioned import Conditioned
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FedcircuitsWarning, FederationError, StorageError
+from fedcircuits.federation.client.tilting import tables_of
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.ids import digests
+from fedcircuits.federation.wire.ids import digests, fingerprint
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.transport import ClientAwayError
 from fedcircuits.schema import Schema, Table
@@ -181,6 +183,64 @@ class RemoteDensity(Density):
             f"the model {str(self.key)!r} stays at client {self.client!r} and cannot be saved "
             "here; federate with placement='gathered' to save"
         )
+
+
+def drawn_remotely(asked: Sequence[tuple[Density, int, int]]) -> list[FloatArray]:
+    """Rows drawn from models that stay, one message a client; `asked` has models, sizes, seeds."""
+    by_client: dict[str, list[int]] = {}
+    for at, (model, _, _) in enumerate(asked):
+        assert isinstance(model, RemoteDensity)
+        by_client.setdefault(model.client, []).append(at)
+        server = model.server
+    requests = {}
+    for client, numbers in by_client.items():
+        keys = tuple(asked[at][0].key for at in numbers)  # type: ignore[attr-defined]
+        sizes, seeds = (np.array([asked[at][i] for at in numbers]) for i in (1, 2))
+        requests[client] = m.Draw(keys, sizes, seeds)
+    answer: list[FloatArray] = [np.zeros((0, 0)) for _ in asked]
+    for client, reply in server.call(m.DRAW, requests).items():
+        for number, at in enumerate(by_client[client]):
+            shape = (asked[at][1], len(asked[at][0].schema))
+            answer[at] = reply.rows[str(number)]
+            if answer[at].shape != shape:
+                raise FederationError(f"client {client!r} drew rows {answer[at].shape}")
+    return answer
+
+
+def tilted_remotely(
+    models: Sequence[RemoteDensity], tilt: Tilt
+) -> tuple[list[list[Density]], FloatArray]:
+    """Tilted models that stay: references for every class, and (models, Y) logs of normalisers.
+
+    Tables are sent to each client once, and it answers with the normalisers of its models.
+    """
+    server = models[0].server
+    by_client: dict[str, list[int]] = {}
+    for at, model in enumerate(models):
+        by_client.setdefault(model.client, []).append(at)
+    names: dict[str, str] = {}
+    for client, numbers in by_client.items():
+        columns = {name for at in numbers for name in models[at].schema.names}
+        tables = tables_of(tilt.select(sorted(columns)))
+        request = m.TakeTilt("", tables)
+        names[client] = fingerprint(request.to_bytes())[:16]
+        server.call(m.TAKE_TILT, {client: replace(request, name=names[client])})
+    asked = {
+        client: m.AskNormalisers(names[client], tuple(models[at].key for at in numbers))
+        for client, numbers in by_client.items()
+    }
+    log_z = np.empty((len(models), tilt.n_classes))
+    made: list[list[Density]] = [[] for _ in models]
+    for client, reply in server.call(m.NORMALISERS, asked).items():
+        if reply.log_z.shape != (len(by_client[client]), tilt.n_classes):
+            raise FederationError(f"client {client!r} gave {reply.log_z.shape} normalisers")
+        log_z[by_client[client]] = reply.log_z
+        for at in by_client[client]:
+            key = replace(models[at].key, tilt=names[client])
+            made[at] = [
+                replace(models[at], key=replace(key, tilted_class=y)) for y in range(tilt.n_classes)
+            ]
+    return made, log_z
 
 
 @dataclass(frozen=True)

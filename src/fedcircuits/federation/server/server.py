@@ -45,6 +45,7 @@ class Server:
         clients: names, sorted; those that dropped out are gone.
         schema: agreed by all, with grids.
         held: names of the variables each client holds, the label included.
+        tilts: whether each client's learner fits a tilt of the label.
         n_rows: rows of each client.
         label: its name, or None.
         label_use: how it is used where only some hold it; "used" where a policy refuses "sent".
@@ -77,6 +78,7 @@ class Server:
         self.lost: dict[str, list[str] | None] = {}
         self.n_rows: dict[str, int] = {}
         self.held: dict[str, tuple[str, ...]] = {}
+        self.tilts: dict[str, bool] = {}
         self.label_counts: dict[str, list[float]] = {}
         self._sent_label: list[str] = []  # owners that have sent it to others
         self.aligned: dict[str, IntArray] = {}
@@ -161,6 +163,7 @@ class Server:
         if self.label_use == "no" and self.label is not None:
             merged, self.label = merged.select([n for n in merged.names if n != self.label]), None
         self.held = {c: tuple(n for n in s.names if n in merged) for c, s in schemas.items()}
+        self.tilts = {c: d.tilts for c, d in described.items()}
         if agreed is None:
             merged = self._with_missing_states(merged, described)
             merged = self._with_grids(merged, described)

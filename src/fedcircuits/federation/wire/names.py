@@ -107,15 +107,20 @@ class ModelName:
         job: that made it.
         cls: class that it is of, NONE for a model of all rows or of all classes together.
         state: the root state that is meant, NONE for the whole model.
+        tilt: name of the tables that it is tilted by, empty for the model as it was fitted.
+        tilted_class: class of the label that it is tilted for, NONE where it is not tilted.
     """
 
     job: JobId
     cls: int = NONE
     state: int = NONE
+    tilt: str = ""
+    tilted_class: int = NONE
 
     def __str__(self) -> str:
         cls = f"|{self.cls}" if self.cls >= 0 else ""
-        return f"{self.job}{cls}" + (f"#{self.state}" if self.state >= 0 else "")
+        tilt = f"~{self.tilt}.{self.tilted_class}" if self.tilt else ""
+        return f"{self.job}{cls}" + (f"#{self.state}" if self.state >= 0 else "") + tilt
 
 
 CLASSIFIER = ModelName(JobId(JobKind.CLASSIFIER))

@@ -9,10 +9,12 @@ from typing import Any, Self, get_args
 
 import numpy as np
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import LearningError
 from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture
 from fedcircuits.learners.hclt.fitted import FittedTree
@@ -23,6 +25,7 @@ from fedcircuits.learners.hclt.report import choices, sizes
 from fedcircuits.learners.hclt.rounds.branch import fit_branch
 from fedcircuits.learners.hclt.rounds.in_rounds import Sums, Task, fit_in_rounds
 from fedcircuits.learners.hclt.sample import Sample
+from fedcircuits.learners.hclt.tilt.additive import additive_tilt
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree, class_tree_of
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing
@@ -150,6 +153,36 @@ class Hclt:
             return circuit
         pool = replace(found.head.pool, classes=present)
         return HeadedCircuit(model, schema, self.label, found.head.trees, pool, fit_report)
+
+    @property
+    def tilts(self) -> bool:
+        """Whether the label may come in by a tilt of all clients: not where more is asked for."""
+        return not (self.class_transitions or self.head)
+
+    def fit_tilt(
+        self,
+        table: Table,
+        classes: IntArray,
+        offset: FloatArray,
+        min_rows: int = 1,
+        n_columns: int | None = None,
+    ) -> Tilt:
+        """Fit what each state of each column adds to the log-odds of classes (`additive.py`).
+
+        Args:
+            table: rows over the columns to tilt; schema and grids are agreed.
+            classes: (n,) class of every row, 0 .. Y - 1.
+            offset: (n, Y) what others say of each row, in logs.
+            min_rows: least rows behind an entry; states with fewer share one.
+            n_columns: columns of all clients, if others hold some.
+        """
+        coded = prepare(table, label=None, missing="marginalise", agreed_schema=True)
+        weights = np.ones(len(table)) if table.weights is None else table.weights
+        sample = Sample(coded.codes, weights, classes)
+        with threadpool_limits(limits=1, user_api="blas"):
+            return additive_tilt(
+                table.schema.names, sample, coded, offset, min_rows, self.prior_scale, n_columns
+            )
 
     def in_rounds(self, table: Table, rng: np.random.Generator) -> Generator[Sums, Sums, Density]:
         """Learn together with others that hold other rows of the same columns (see `in_rounds.py`).

@@ -27,6 +27,7 @@ def class_jobs(
     classes_of: Callable[[str], list[int]],
     *,
     label_private: bool,
+    tilted: bool = False,
 ) -> list[tuple[str, Job]]:
     """One job for each subspace and holder, where the learner may serve all classes at once.
 
@@ -36,9 +37,18 @@ def class_jobs(
         classes_of: classes of a client.
         label_private: whether classes mix labels. If not, the label says nothing beyond the class
             and is a factor of its own; else its owner fits class by class, the label among them.
+        tilted: whether the label comes in by a tilt and is in no job.
     """
     jobs = []
     spaces = spaces_with_label(server)
+    if tilted:
+        return [
+            (client, Job(_job(s), features, classes=group))
+            for s, (columns, holders) in enumerate(spaces)
+            for features in [tuple(name for name in columns if name != server.label)]
+            for client in holders
+            if features
+        ]
     for s, (columns, holders) in enumerate(spaces):
         features = tuple(name for name in columns if name != server.label)
         for client in holders:

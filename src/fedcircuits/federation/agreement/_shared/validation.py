@@ -17,7 +17,7 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import choice_of, name_rows
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts
+from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import ModelKey
@@ -27,7 +27,7 @@ from fedcircuits.schema import Table
 TRIES = 3
 # What sealed evidence about named rows takes, before whoever holds the label is asked to use it.
 EVIDENCE = (step(m.NAME_ROWS), step(m.PUBLIC_KEY), step(m.ASK_SEALED, MANY))
-Reply = TypeVar("Reply", m.Judged, m.Calibrated)
+Reply = TypeVar("Reply", bound=m.Judged)
 
 
 def ask_by_number(server: Server, key: ModelKey, numbers: IntArray, what: str) -> FloatArray:
@@ -50,11 +50,11 @@ def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]
 
 
 def sealed_by_number(
-    server: Server, model: ModelKey, numbers: IntArray, what: str, key: str
+    server: Server, model: RemoteDensity, numbers: IntArray, what: str, key: str
 ) -> m.Piece:
     """A client's answer about aligned rows of its own, sealed for the holder of a public key."""
     rows = name_rows(server, model.client, numbers)
-    request = m.AskSealed(model.name, what, rows, numbers.size, key)
+    request = m.AskSealed(model.key, what, rows, numbers.size, key)
     reply = server.call(m.ASK_SEALED, {model.client: request})[model.client]
     return m.Piece(reply.values, reply.context)
 
@@ -83,20 +83,16 @@ def scored(server: Server, ask: Callable[[str, str], Reply]) -> Reply:
     raise ClientError(client, f"it had another key after each of {TRIES} messages: start it again")
 
 
-def judge(
-    server: Server, fitted: FittedParts, builder: CircuitBuilder, root: int, numbers: IntArray
-) -> m.Judged:
+def judge(server: Server, builder: CircuitBuilder, root: int, numbers: IntArray) -> m.Judged:
     """Mean log-loss of the label and log p(x, y), from its owner; without a label -log p(x).
 
     Args:
         server: the run.
-        fitted: whose models are still known to their clients.
-        builder: glued from them.
+        builder: glued from models that stay at their clients.
         root: its root.
         numbers: (n,) rows that every client holds.
     """
     n_classes = 1 if server.label is None else server.schema[server.label].n_codes
-    keys = {id(model): key for key, model in fitted.models.items()}
     structure, kept = builder.below(root, len(builder.parts))
 
     def ask(client: str, key: str) -> m.Judged:
@@ -105,9 +101,9 @@ def judge(
         constants = np.zeros((kept.size, n_classes))
         for at, part in enumerate(kept):
             model = builder.parts[part]
-            if id(model) in keys:
+            if isinstance(model, RemoteDensity):
                 piece_of[at] = len(pieces)
-                pieces.append(sealed_by_number(server, keys[id(model)], numbers, "label", key))
+                pieces.append(sealed_by_number(server, model, numbers, "label", key))
             else:  # the label's indicator, which lives here
                 every = Table.empty(model.schema, n_classes)
                 every.values[:, 0], every.observed[:, 0] = np.arange(n_classes), True

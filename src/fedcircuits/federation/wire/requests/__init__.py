@@ -19,5 +19,6 @@ from fedcircuits.federation.wire.requests.labels import *  # noqa: F403
 from fedcircuits.federation.wire.requests.query import *  # noqa: F403
 from fedcircuits.federation.wire.requests.rounds import *  # noqa: F403
 from fedcircuits.federation.wire.requests.rows import *  # noqa: F403
+from fedcircuits.federation.wire.requests.tilts import *  # noqa: F403
 from fedcircuits.federation.wire.requests.validation import *  # noqa: F403
 from fedcircuits.federation.wire.verbs import VERBS as VERBS

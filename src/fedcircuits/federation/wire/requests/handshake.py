@@ -22,13 +22,17 @@ class Describe(Message):
 
 @dataclass(frozen=True)
 class Description(Message):
-    """Client: names, kinds, domains, row count, missing counts and sketches of numeric columns."""
+    """Client: names, kinds, domains, row count, missing counts and sketches of numeric columns.
+
+    `tilts` says whether its learner fits a tilt of the label (`LearnsTilt`).
+    """
 
     schema: list[Any]
     n_rows: int
     n_missing: dict[str, int]
     exact: dict[str, bool]
     sketches: Arrays = field(default_factory=dict)
+    tilts: bool = False
 
 
 @dataclass(frozen=True)

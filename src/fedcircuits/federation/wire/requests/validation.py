@@ -2,7 +2,7 @@
 
 A client computes how likely its part of each row is under its models and seals the numbers for the
 label's owner (`wire/sealing.py`). The server relays ciphertext and says how the numbers combine;
-it learns means and weights alone.
+it learns means alone.
 """
 
 from __future__ import annotations
@@ -94,45 +94,6 @@ class Judged(Message):
     key: str
 
 
-@dataclass(frozen=True)
-class WeightedPiece:
-    """One term of log p(x_S | y): sealed log-likelihoods (n,) and the log-weight of their client.
-
-    Attributes:
-        space: S.
-        cls: y.
-        log_weight: of the client among those that hold the subspace.
-        piece: the values.
-    """
-
-    space: int
-    cls: int
-    log_weight: float
-    piece: Piece
-
-
-@dataclass(frozen=True)
-class Calibrate(Message):
-    """Server, to the label's owner: sealed log p(x_S | y) of named rows, and log q(y)."""
-
-    rows: str
-    n_rows: int
-    key: str
-    n_spaces: int
-    pieces: tuple[WeightedPiece, ...]
-    log_prior: Array
-
-
-@dataclass(frozen=True)
-class Calibrated(Message):
-    """Owner: weights (S,) and biases (Y,), the fall in log-loss (0 where none is kept), its key."""
-
-    weights: Array
-    bias: Array
-    gain: float
-    key: str
-
-
 def _few_rows(request: AskSealed, terms: Terms, _: str | None) -> Asked:
     if 0 < request.n_rows < terms.min_rows:
         fault = f"models on {request.n_rows} row(s); the smallest group is {terms.min_rows}"
@@ -140,7 +101,7 @@ def _few_rows(request: AskSealed, terms: Terms, _: str | None) -> Asked:
     return Asked()
 
 
-def _label_used(request: Judge | Calibrate, terms: Terms, label: str | None) -> Asked:
+def _label_used(request: Judge, terms: Terms, label: str | None) -> Asked:
     if terms.label == "no" and label is not None:
         return Asked(fault=f"the label; {LABEL_ALLOWED['no']}")
     if 0 < request.n_rows < terms.min_rows:
@@ -189,19 +150,5 @@ JUDGE = declare(
         keeps_reply=False,
         asks=_label_used,
         groups={"rows with a label": lambda reply: [reply.n_rows]},
-    )
-)
-CALIBRATE = declare(
-    Verb(
-        "calibrate",
-        Calibrate,
-        Calibrated,
-        "validation",
-        (
-            Reveals("server", Level.AGGREGATES, "weights of the clients' evidence"),
-            Reveals("model", Level.AGGREGATES, "the weights"),
-        ),
-        keeps_reply=False,
-        asks=_label_used,
     )
 )

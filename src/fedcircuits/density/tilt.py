@@ -1,0 +1,92 @@
+"""A tilt: what each state of each column adds to the log-odds of the classes of a label.
+
+    p(x, y) = (1/Z) m(x) exp(c_y + sum_j g_yj(x_j))
+
+Tables live on the agreed states of a schema (codes of categories, states of grids), so tilts of
+different clients can be added, averaged and sent as plain tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.schema import Table, Variable
+
+
+@dataclass(frozen=True, eq=False)
+class Tilt:
+    """Class constants and a table for each column.
+
+    Attributes:
+        columns: names.
+        c: (Y,) class constants; -inf for a class that whoever fitted it has not seen.
+        tables: for every column (Y, states) g.
+        counts: (Y,) rows of each class that it was fitted to.
+    """
+
+    columns: tuple[str, ...]
+    c: FloatArray
+    tables: tuple[FloatArray, ...]
+    counts: FloatArray
+
+    @property
+    def n_classes(self) -> int:
+        """Y."""
+        return int(self.c.size)
+
+    @property
+    def flat(self) -> FloatArray:
+        """(Y, W) the tables side by side."""
+        empty = np.zeros((self.n_classes, 0))
+        return np.concatenate([empty, *self.tables], axis=1)
+
+    def of(self, name: str) -> FloatArray:
+        """(Y, states) the table of one column."""
+        return self.tables[self.columns.index(name)]
+
+    def select(self, names: Sequence[str]) -> Tilt:
+        """Return the tilt of some of the columns."""
+        kept = [at for at, name in enumerate(self.columns) if name in names]
+        return Tilt(
+            tuple(self.columns[at] for at in kept),
+            self.c,
+            tuple(self.tables[at] for at in kept),
+            self.counts,
+        )
+
+    def scores(self, table: Table) -> FloatArray:
+        """(n, Y) sum of the tables' entries at the states of the rows; a missing cell adds 0."""
+        answer = np.zeros((len(table), self.n_classes))
+        for name, entries in zip(self.columns, self.tables, strict=True):
+            at = table.schema.position(name)
+            seen = np.flatnonzero(table.observed[:, at])
+            states = states_of(table.schema.variables[at], table.values[seen, at])
+            answer[seen] += entries.T[states]
+        return answer
+
+    @staticmethod
+    def from_flat(
+        columns: Sequence[str], widths: Sequence[int], c: FloatArray, g: FloatArray, n: FloatArray
+    ) -> Tilt:
+        """Return the tilt whose tables lie side by side in g (Y, W), `widths` states each."""
+        cuts = np.cumsum(widths)[:-1]
+        return Tilt(tuple(columns), c, tuple(np.split(g, cuts, axis=1)), n)
+
+
+def states_of(variable: Variable, values: FloatArray) -> IntArray:
+    """(n,) state of each encoded value of one variable: its code, or the state of its grid."""
+    if variable.is_coded:
+        return values.astype(np.int64)
+    assert variable.grid is not None
+    return variable.grid.encode(values)
+
+
+def n_states_of(variable: Variable) -> int:
+    """Number of states of a variable; 0 where it has neither codes nor a grid."""
+    if variable.is_coded:
+        return variable.n_codes
+    return 0 if variable.grid is None else variable.grid.n_states

@@ -1,0 +1,198 @@
+"""What a client does about the tilt of the label: fits tables, scores rows, tilts its models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedcircuits.arrays import BoolArray, Bytes, FloatArray, IntArray
+from fedcircuits.circuits import Circuit
+from fedcircuits.density import Density, LearnsForMixing, LearnsTilt
+from fedcircuits.density.tilt import Tilt, n_states_of
+from fedcircuits.errors import FederationError, StorageError
+from fedcircuits.federation.client.aligned_rows import AlignedRows
+from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.jobs import labels
+from fedcircuits.federation.client.own_learner import OwnLearner
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import ModelName
+from fedcircuits.federation.wire.sealing import SealingKey, seal
+from fedcircuits.schema import Table
+
+LEVELS = 127  # of a score, to each side of zero
+
+
+def tables_of(tilt: Tilt) -> m.TiltTables:
+    """Return a tilt as it travels."""
+    widths = np.array([table.shape[1] for table in tilt.tables], dtype=np.int64)
+    return m.TiltTables(list(tilt.columns), widths, tilt.c, tilt.flat, tilt.counts)
+
+
+def tilt_of(sent: m.TiltTables) -> Tilt:
+    """Return the tilt that came in a message; one that does not fit together is an error."""
+    fault = sent.fault()
+    if fault is not None:
+        raise StorageError(f"a tilt that cannot be read: {fault}")
+    widths = [int(width) for width in sent.widths]
+    return Tilt.from_flat(sent.columns, widths, sent.c, sent.g, sent.counts)
+
+
+def packed_scores(scores: FloatArray) -> Bytes:
+    """Return scores (n, Y) up to a constant a row in 8 bits each, the last class left out."""
+    centred = scores - scores.mean(axis=1, keepdims=True)
+    step = max(float(np.abs(centred).max(initial=0.0)) / LEVELS, 1e-12)
+    codes = np.round(centred[:, :-1] / step).astype(np.int8)
+    return np.concatenate([np.array([step]).view(np.uint8), codes.view(np.uint8).reshape(-1)])
+
+
+def unpacked_scores(packed: Bytes, shape: tuple[int, int]) -> FloatArray:
+    """Return the scores (n, Y) that `packed_scores` was given, with mean zero in each row."""
+    n, n_classes = shape
+    if packed.dtype != np.uint8 or packed.size != 8 + n * (n_classes - 1):
+        raise StorageError(f"scores of {packed.size} bytes for {n} rows and {n_classes} classes")
+    step = float(packed[:8].copy().view(np.float64)[0])
+    codes = packed[8:].copy().view(np.int8).reshape(n, n_classes - 1)
+    known = codes * step
+    return np.concatenate([known, -known.sum(axis=1, keepdims=True)], axis=1)
+
+
+class Tilting:
+    """The part of a client that fits, scores and applies tilts."""
+
+    name: str
+    _label: str | None
+    _learner: OwnLearner
+    _aligned: AlignedRows
+    _use: BoolArray | None
+    _models: dict[ModelName, Density]
+    _sealing: SealingKey
+    _tilts: dict[str, Tilt]
+    _tilted: dict[ModelName, tuple[Density, list[tuple[Density, float]]]]
+
+    def _have(self) -> Table:
+        """The client's table on the agreed schema."""
+        raise NotImplementedError
+
+    def _classes(self) -> tuple[IntArray, BoolArray]:
+        """(n,) class of every row, and whether it is known."""
+        return labels(self._have(), self._label, self.name)
+
+    @handles(m.FIT_TILT)
+    def _fit_tilt(self, request: m.FitTilt) -> m.TiltFitted:
+        """Tables of the client's own columns, others' scores of the same rows given."""
+        start = time.process_time()
+        no_tables = m.TiltTables([], np.zeros(0, dtype=np.int64), *np.zeros((3, 0)))
+        no_tables = replace(no_tables, g=np.zeros((0, 0)))
+        learner = self._learner.of_densities(None)
+        table = self._have().columns(request.columns)
+        can = self._learner.tilts and all(n_states_of(v) > 0 for v in table.schema)
+        if not can or (request.pieces and request.key != self._sealing.public):
+            return m.TiltFitted(self._sealing.public, can, no_tables, np.zeros(1))
+        offset = np.zeros((len(table), request.n_classes))
+        codes, taking = self._classes()
+        if request.rows:
+            named = self._aligned.named(request.rows)
+            shape = (request.n_rows, request.n_classes)
+            for piece in request.pieces:
+                values = self._sealing.open(piece.values, piece.context)
+                offset[named] += unpacked_scores(values, shape)
+            if not request.rest:
+                inside = np.zeros(len(table), dtype=bool)
+                inside[named] = True
+                taking = taking & inside
+        if self._use is not None:
+            taking = taking & self._use
+        rows = np.flatnonzero(taking)
+        if request.mixed and isinstance(learner, LearnsForMixing):
+            learner = learner.for_mixing()
+        assert isinstance(learner, LearnsTilt)
+        mine, classes = table.rows(rows), codes[rows]
+        if np.unique(classes).size < 2:  # one class: there is nothing to compare
+            found = _without_effect(mine, classes, request.n_classes)
+        else:
+            found = learner.fit_tilt(
+                mine, classes, offset[rows], request.min_rows, request.n_columns
+            )
+        seconds = np.array([time.process_time() - start])
+        return m.TiltFitted(self._sealing.public, True, tables_of(found), seconds)
+
+    @handles(m.SCORE_TILT)
+    def _score_tilt(self, request: m.ScoreTilt) -> m.Sealed:
+        """What tables say of the client's rows, for the client whose turn it is."""
+        named = self._aligned.named(request.rows)
+        scores = tilt_of(request.tables).scores(self._have().rows(named))
+        context = f"{self.name}/tilt/{request.rows}"
+        return m.Sealed(seal(packed_scores(scores), request.key, context), context)
+
+    @handles(m.DRAW)
+    def _draw(self, request: m.Draw) -> m.Drawn:
+        """Rows drawn from models that stay, by which the server chooses what classes share."""
+        asked = zip(request.models, request.sizes, request.seeds, strict=True)
+        rows = [drawn(self._model(name), int(n), int(seed)) for name, n, seed in asked]
+        return m.Drawn({str(at): values for at, values in enumerate(rows)})
+
+    @handles(m.TAKE_TILT)
+    def _take_tilt(self, request: m.TakeTilt) -> m.Ready:
+        self._tilts[request.name] = tilt_of(request.tables)
+        return m.Ready(len(self._have()), [])
+
+    @handles(m.NORMALISERS)
+    def _normalisers(self, request: m.AskNormalisers) -> m.Normalisers:
+        """How much mass each tilted model has before it is divided by it."""
+        found = [
+            [log_z for _, log_z in self._tilted_models(replace(name, tilt=request.name))]
+            for name in request.models
+        ]
+        return m.Normalisers(np.array(found))
+
+    def _model(self, name: ModelName) -> Density:
+        """A model that was fitted here, or one tilted by tables that were sent."""
+        if name.tilt:
+            return self._tilted_models(replace(name, tilted_class=-1))[name.tilted_class][0]
+        if name not in self._models:
+            raise FederationError(f"client {self.name!r} has no model {str(name)!r}")
+        return self._models[name]
+
+    def _tilted_models(self, name: ModelName) -> list[tuple[Density, float]]:
+        """For every class a model tilted by tables, and its normaliser; made once for a fit."""
+        model = self._model(replace(name, tilt=""))
+        if name.tilt not in self._tilts:
+            raise FederationError(f"client {self.name!r} was not sent the tilt {name.tilt!r}")
+        kept = self._tilted.get(name)
+        if kept is None or kept[0] is not model:
+            kept = (model, tilted_by_class(model, self._tilts[name.tilt]))
+            self._tilted[name] = kept
+        return kept[1]
+
+
+def drawn(model: Density, n: int, seed: int) -> FloatArray:
+    """(n, D) encoded rows drawn from a model."""
+    return model.sample_table(Table.empty(model.schema, n), np.random.default_rng(seed))
+
+
+def tilted_by_class(model: Density, tilt: Tilt) -> list[tuple[Density, float]]:
+    """For every class m(x) exp(sum_j g_yj(x_j)) / Z_y and log Z_y.
+
+    Args:
+        model: m, a circuit with tables of states for leaves.
+        tilt: whose tables over the model's columns count.
+    """
+    if not isinstance(model, Circuit):
+        raise FederationError(f"a {type(model).__name__} has no tables of states to tilt")
+    names = [name for name in model.schema.names if name in tilt.columns]
+    return [model.tilted({name: tilt.of(name)[y] for name in names}) for y in range(tilt.n_classes)]
+
+
+def _without_effect(rows: Table, classes: IntArray, n_classes: int) -> Tilt:
+    """The tilt of rows of one class or none: all tables zero."""
+    counts = np.bincount(classes, rows.weights, minlength=n_classes).astype(float)
+    tables = _zeros([n_states_of(variable) for variable in rows.schema], n_classes)
+    c = np.where(counts > 0, 0.0, -np.inf)
+    return Tilt(tuple(rows.schema.names), c, tables, counts)
+
+
+def _zeros(widths: Sequence[int], n_classes: int) -> tuple[FloatArray, ...]:
+    return tuple(np.zeros((n_classes, width)) for width in widths)

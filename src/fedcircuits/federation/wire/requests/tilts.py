@@ -1,0 +1,243 @@
+"""Messages about the tilt of the label: fitted to a client's own columns, applied to its models.
+
+A client fits what each state of its columns adds to the log-odds of the classes, given what other
+clients' columns say of the same rows. That passes the server sealed, 8 bits a row and class
+(`wire/sealing.py`); the tables themselves are aggregates and part of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcircuits.arrays import Array, Arrays
+from fedcircuits.federation.wire.message import Message
+from fedcircuits.federation.wire.names import ModelName
+from fedcircuits.federation.wire.requests.handshake import Ready
+from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
+from fedcircuits.federation.wire.requests.validation import Piece, Sealed
+from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+
+
+@dataclass(frozen=True)
+class TiltTables:
+    """A tilt as it travels.
+
+    Attributes:
+        columns: names.
+        widths: (D,) states of each.
+        c: (Y,) class constants.
+        g: (Y, W) the tables side by side.
+        counts: (Y,) rows of each class behind it.
+    """
+
+    columns: list[str]
+    widths: Array
+    c: Array
+    g: Array
+    counts: Array
+
+    def fault(self) -> str | None:
+        """Return what is wrong with the shapes or numbers, None where nothing is."""
+        shape = (self.c.size, int(self.widths.sum()) if self.widths.size else 0)
+        if self.widths.shape != (len(self.columns),) or self.g.shape != shape:
+            return f"tables of shape {self.g.shape} for {len(self.columns)} columns"
+        if self.counts.shape != self.c.shape or not np.isfinite(self.g).all():
+            return "tables with numbers that are not finite, or counts of other classes"
+        return None
+
+
+@dataclass(frozen=True)
+class FitTilt(Message):
+    """Server: fit a tilt to these columns.
+
+    Attributes:
+        columns: of the client, without the label.
+        n_classes: Y.
+        rows: name of aligned rows to fit to; empty for all rows with a known class.
+        n_rows: how many are named.
+        rest: whether the client's other rows take part too, nothing said of them by others.
+        key: of the client, that the pieces are sealed for.
+        pieces: what others' columns say of the named rows.
+        mixed: whether the tables will be averaged with those of clients that hold other rows.
+        min_rows: least rows behind an entry.
+        n_columns: columns of all clients.
+    """
+
+    columns: list[str]
+    n_classes: int
+    rows: str
+    n_rows: int
+    rest: bool
+    key: str
+    pieces: tuple[Piece, ...]
+    mixed: bool
+    min_rows: int
+    n_columns: int
+
+
+@dataclass(frozen=True)
+class TiltFitted(Message):
+    """Client: its key, whether its learner tilts, and the tables.
+
+    Where pieces came and the key is not the one that the request names, the client has started
+    anew: nothing was fitted, and the pieces must be sealed again.
+    """
+
+    key: str
+    tilts: bool
+    tables: TiltTables
+    seconds: Array
+
+    def fault(self, request: Message) -> str | None:
+        """Tables over the columns and classes asked for."""
+        assert isinstance(request, FitTilt)
+        if not self.tilts or (request.pieces and self.key != request.key):
+            return None
+        if self.tables.columns != request.columns or self.tables.c.size != request.n_classes:
+            return "tables of other columns or classes than asked for"
+        return self.tables.fault()
+
+
+@dataclass(frozen=True)
+class ScoreTilt(Message):
+    """Server: say what these tables add to the classes of named rows, sealed for another client."""
+
+    tables: TiltTables
+    rows: str
+    n_rows: int
+    key: str
+
+
+@dataclass(frozen=True)
+class TakeTilt(Message):
+    """Server: keep these tables under a name; models that stay are asked for tilted by them."""
+
+    name: str
+    tables: TiltTables
+
+
+@dataclass(frozen=True)
+class AskNormalisers(Message):
+    """Server: the normalisers of models tilted by tables that were sent."""
+
+    name: str
+    models: tuple[ModelName, ...]
+
+
+@dataclass(frozen=True)
+class Normalisers(Message):
+    """Client: (models, Y) logs."""
+
+    log_z: Array
+
+
+@dataclass(frozen=True)
+class Draw(Message):
+    """Server: draw `sizes` rows from each of some models that stay, with these seeds."""
+
+    models: tuple[ModelName, ...]
+    sizes: Array
+    seeds: Array
+
+
+@dataclass(frozen=True)
+class Drawn(Message):
+    """Client: encoded rows drawn from each model, by its number."""
+
+    rows: Arrays
+
+
+def _draw(request: Draw, terms: Terms, _: str | None) -> Asked:
+    del request
+    if "sample" not in terms.queries:
+        return Asked(fault="rows drawn from a model; queries in its policy has no 'sample'")
+    return Asked()
+
+
+def _fit_tilt(request: FitTilt, terms: Terms, label: str | None) -> Asked:
+    fault = None
+    if terms.label == "no" and label is not None:
+        fault = f"the label; {LABEL_ALLOWED['no']}"
+    elif request.min_rows < terms.min_rows:
+        fault = (
+            f"tables with {request.min_rows} row(s) behind an entry; the smallest group is "
+            f"{terms.min_rows}"
+        )
+    return Asked(tuple(request.columns), fault)
+
+
+def _score_tilt(request: ScoreTilt, terms: Terms, _: str | None) -> Asked:
+    fault = None
+    if 0 < request.n_rows < terms.min_rows:
+        fault = f"scores of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
+    return Asked(tuple(request.tables.columns), fault)
+
+
+def _take_tilt(request: TakeTilt, _: Terms, __: str | None) -> Asked:
+    return Asked(tuple(request.tables.columns))
+
+
+FIT_TILT = declare(
+    Verb(
+        "fit_tilt",
+        FitTilt,
+        TiltFitted,
+        "training",
+        (
+            Reveals(
+                "server",
+                Level.AGGREGATES,
+                "tables of what each state of a column adds to the log-odds of the label",
+            ),
+            Reveals("model", Level.AGGREGATES, "the tables"),
+        ),
+        costly=True,
+        keeps_reply=False,
+        asks=_fit_tilt,
+        groups={"rows of a class": lambda reply: reply.tables.counts},
+    )
+)
+SCORE_TILT = declare(
+    Verb(
+        "score_tilt",
+        ScoreTilt,
+        Sealed,
+        "training",
+        (
+            Reveals("server", Level.NOTHING, "ciphertext"),
+            Reveals(
+                "other clients",
+                Level.BOUNDED_CODES,
+                "to the client whose turn it is: 8 bits a class but one of each named row",
+            ),
+        ),
+        keeps_reply=False,
+        asks=_score_tilt,
+    )
+)
+TAKE_TILT = declare(
+    Verb("take_tilt", TakeTilt, Ready, "training", (), changes_state=True, asks=_take_tilt)
+)
+DRAW = declare(
+    Verb(
+        "draw",
+        Draw,
+        Drawn,
+        "training",
+        (Reveals("server", Level.AGGREGATES, "rows drawn from models that stay"),),
+        reads_models=True,
+        asks=_draw,
+    )
+)
+NORMALISERS = declare(
+    Verb(
+        "normalisers",
+        AskNormalisers,
+        Normalisers,
+        "training",
+        (Reveals("server", Level.AGGREGATES, "normalisers of tilted models that stay"),),
+        reads_models=True,
+    )
+)
