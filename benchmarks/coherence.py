@@ -102,8 +102,7 @@ def main() -> None:
         [
             "4 discrete columns and a binary label, 4,000 generated rows, all cells enumerated, "
             "default learner.",
-            "1e-16 is rounding. Larger figures are by design so far: the posterior of the label is "
-            "calibrated or re-based there, the density is not (docs/federation.md).",
+            "1e-16 is rounding: density and label are one circuit (docs/federation.md).",
         ],
     )
 

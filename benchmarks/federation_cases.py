@@ -251,7 +251,7 @@ def federated(
         "aligned rows": _aligned(clients),
         "clients": len(clients),
         "rule": fed.rule.name,
-        "calibrated": found.calibration is not None,
+        "tilt": bool(found.tilts),
         "scores": fed.why.scores,
     }
 

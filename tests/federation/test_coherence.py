@@ -133,8 +133,6 @@ LEARNERS: dict[str, tuple[Any, str]] = {
 }
 JOINT_IN_ROUNDS = ("hclt", "mixture")
 
-CALIBRATED = "the posterior of the label is calibrated, the density is not"
-REBASED = "the posterior of the label is re-based, the density is not"
 # Cases that do not keep the law, by name of the case, gathered and remote alike, and why.
 PENDING: dict[str, str] = {}
 # The same after `condition`, `marginal` and `without`, where most keep it: what is left has no
