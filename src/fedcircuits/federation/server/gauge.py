@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import optimize
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.evaluation_plan import EvaluationPlan
@@ -60,6 +59,8 @@ def gauged(tilt: Tilt, schema: Schema, structure: Structure, parts: Sequence[Den
 
 def _nearest(u: FloatArray, features: FloatArray) -> FloatArray:
     """The kappa that minimises log mean exp(u + F kappa) - mean(u + F kappa) + ridge."""
+    from scipy import optimize  # takes longer to import than the rest of the package
+
     scale = np.maximum(features.std(axis=0), 1e-9)
     f = (features - features.mean(axis=0)) / scale  # (N, K)
 
