@@ -24,19 +24,13 @@ from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample, checked_sample, split_rows
 from fedcircuits.learners.hclt.tilt.renormalise import renormalise
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
-from fedcircuits.learners.hclt.tree.chow_liu import chow_liu_tree, structure_rows
 from fedcircuits.learners.hclt.tree.class_em import fit_class_trees
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
-from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, averaged
 from fedcircuits.learners.hclt.tree.marginals import with_marginals
+from fedcircuits.learners.hclt.tree.search import search_tree
 from fedcircuits.learners.hclt.tree.sizes import Sizes, automatic_sizes
-from fedcircuits.learners.hclt.tree.tree_em import (
-    EmOptions,
-    EmResult,
-    column_marginals,
-    fit_em,
-    initial_tree,
-)
+from fedcircuits.learners.hclt.tree.tree_em import EmOptions, column_marginals, fit_em
 
 Progress = Callable[[float, str], None]
 
@@ -138,14 +132,19 @@ def _fit(
     # The products are small: a second BLAS thread would mostly wait for the first.
     with threadpool_limits(limits=1, user_api="blas"):
         notify(0.0, "structure")
-        result, tried = _fit_tree(train, held, cards, rng, sizes, is_tree, notify)
+        found = search_tree(
+            train, held, cards, rng, sizes, is_tree, notify, n_classes, _n_trees(options)
+        )
+        result = found.result
         em_seconds = time.process_time() - clock
         report: dict[str, object] = {
             "learner": "hclt" if is_tree else "mixture",
             "n_rows": len(sample.codes),
             "n_validation_rows": len(held.codes),
             "n_states": result.tree.n_states,
-            "validation_by_n_states": tried,
+            "validation_by_n_states": found.tried,
+            "n_trees": len(found.trees),
+            "validation_by_n_trees": found.averaged,
             "smoothing": sizes.smoothing.emission,
             "em_steps": result.n_steps,
             "em_converged": result.converged,
@@ -154,9 +153,10 @@ def _fit(
             "em_seconds": em_seconds,
         }
         # Validation rows held out here come back for the last steps; given ones never do.
-        tree = result.tree
+        trees = found.trees
         if validation is None and len(held.codes):
-            tree = _refit(tree, sample, rng, sizes)
+            trees = tuple(_refit(tree, sample, rng, sizes) for tree in trees)
+        tree = averaged(trees)
         tilted: TiltedTree | None = None
         head: Head | None = None
         if sample.labels is None or n_classes < 2:
@@ -206,65 +206,12 @@ def _overridden(sizes: Sizes, options: FitOptions) -> Sizes:
     return replace(sizes, smoothing=replace(sizes.smoothing, bins=options.bins))
 
 
-def _fit_tree(
-    train: Sample,
-    held: Sample,
-    cards: tuple[int, ...],
-    rng: np.random.Generator,
-    sizes: Sizes,
-    is_tree: bool,
-    notify: Progress,
-) -> tuple[EmResult, dict[str, float]]:
-    """Structure, start and EM with early stop; the best number of states on validation.
+def _n_trees(options: FitOptions) -> int | None:
+    """How many trees are averaged, where that is not to be tried.
 
-    Returns:
-        The best run, and the validation log-likelihood of every number of states tried.
+    Classes that have each a density of their own are many, and have one tree each.
     """
-    D = len(cards)
-    if is_tree:
-        rows = structure_rows(len(train.codes), rng)
-        shape = chow_liu_tree(train.codes[rows], cards, train.weights[rows])
-        parent, order, latent_of = shape.parent, shape.order, np.arange(D)
-    else:
-        parent, order = np.array([-1]), np.array([0])
-        latent_of = np.zeros(D, dtype=np.int64)
-    if len(train.codes) > sizes.max_em_rows:
-        train = train.take(rng.choice(len(train.codes), size=sizes.max_em_rows, replace=False))
-    marginals = column_marginals(train.codes, cards, train.weights)
-    options = EmOptions(
-        n_iterations=sizes.n_iterations,
-        n_warmup_epochs=sizes.n_warmup_epochs,
-        batch_size=sizes.batch_size,
-        smoothing=sizes.smoothing,
-    )
-    has_validation = held.weights.sum() > 0
-    if not has_validation:
-        # Nothing to stop on: few rows, few steps.
-        options = replace(options, n_iterations=min(15, sizes.n_iterations))
-    best: EmResult | None = None
-    tried: dict[str, float] = {}
-    n_states = sizes.n_states
-    while True:
-        start = initial_tree(parent, order, latent_of, marginals, n_states, train.codes, rng)
-        result = fit_em(
-            start,
-            train.codes,
-            train.weights,
-            options,
-            rng,
-            (held.codes, held.weights) if has_validation else None,
-            lambda fraction, text: notify(0.05 + 0.5 * fraction, text),
-        )
-        if not has_validation:
-            return result, tried
-        found = max(result.validation_curve)
-        better = not tried or found > max(tried.values())
-        tried[str(n_states)] = found
-        if best is None or better:
-            best = result
-        if not (better and sizes.halve and n_states > 2):
-            return best, tried
-        n_states = n_states // 2
+    return 1 if options.aim == "density" else options.n_trees
 
 
 def _refit(tree: LatentTree, sample: Sample, rng: np.random.Generator, sizes: Sizes) -> LatentTree:

@@ -70,7 +70,8 @@ def fit_label(
 
     Args:
         trial_tree: The tree trained without the validation rows; priors are chosen on it.
-        final_tree: The tree after the last EM steps, which the result uses.
+        final_tree: The tree after the last EM steps, which the result uses; it may be an average of
+            trees, of which the first is the other one.
         train: Training rows.
         held: Validation rows, possibly none.
         n_unseen: How many of them, the first ones, `trial_tree` has not seen.
@@ -149,7 +150,8 @@ def fit_label(
     base = untilted(final_tree, n_classes)
     rows = prepare_rows(base, everything.codes, everything.labels, everything.weights)
     problem = TiltProblem(base, rows, layout, prior)
-    vector, report["tilt"] = fit_tilt(problem, problem.pack(*tables), options.n_tilt_steps)
+    start = problem.pack(*tables[:3], _of_first_tree(tables[3], final_tree.n_states))
+    vector, report["tilt"] = fit_tilt(problem, start, options.n_tilt_steps)
     model = problem.model_at(vector).sharpened(sharpness)
     if n_sweeps > 0:
         fitted = problem.unpack(vector)
@@ -180,6 +182,12 @@ def _head_options(rows: Sample, n_classes: int, options: FitOptions) -> HeadOpti
             )
         return None
     return HeadOptions(options.n_codes, bool(options.head), options.min_rows)
+
+
+def _of_first_tree(root_logits: FloatArray, n_states: int) -> FloatArray:
+    """(Y, n_states) root logits fitted with one tree, in an average of which it is the first."""
+    more = n_states - root_logits.shape[1]
+    return np.pad(root_logits, ((0, 0), (0, more)))
 
 
 def _log_posterior(model: TiltedTree, sample: Sample) -> FloatArray:

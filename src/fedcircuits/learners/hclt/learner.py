@@ -57,6 +57,9 @@ class Hclt:
         label: column to be predicted well, None for a density alone.
         missing: "state" models frequent missingness as a state, "marginalise" leaves it out.
         n_states: states of every latent.
+        n_trees: trees of the same structure, from different starts, that are averaged; None tries
+            whether that pays. A client of a federation has one unless it asks for more: its model
+            is to stay small, and is mixed with others'.
         n_bins: quantile bins of continuous columns.
         n_iterations: most EM steps.
         smoothing: pseudo-count of EM.
@@ -85,6 +88,7 @@ class Hclt:
     label: str | None = None
     missing: Missing = "state"
     n_states: int | None = None
+    n_trees: int | None = None
     n_bins: int | None = None
     n_iterations: int | None = None
     smoothing: float | None = None
@@ -287,6 +291,7 @@ class Hclt:
             # A client of a federation: see the attributes.
             options = replace(
                 options,
+                n_trees=options.n_trees or 1,
                 head=bool(options.head),
                 class_transitions=bool(options.class_transitions),
             )
@@ -324,6 +329,7 @@ class Hclt:
             smoothing = Smoothing(self.smoothing, self.smoothing, self.smoothing)
         return FitOptions(
             n_states=self.n_states,
+            n_trees=self.n_trees,
             n_iterations=self.n_iterations,
             smoothing=smoothing,
             class_transitions=self.class_transitions,

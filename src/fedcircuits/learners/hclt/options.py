@@ -17,6 +17,7 @@ class FitOptions:
 
     Attributes:
         n_states: H of a tree or K of a mixture.
+        n_trees: Trees of the same structure that are averaged; None tries whether that pays.
         n_iterations: Most full-batch EM steps.
         smoothing: Pseudo-counts of EM.
         bins: D arrays of states that are neighbouring bins (see `Smoothing`); empty for none.
@@ -39,6 +40,7 @@ class FitOptions:
     """
 
     n_states: int | None = None
+    n_trees: int | None = None
     n_iterations: int | None = None
     smoothing: Smoothing | None = None
     bins: tuple[IntArray, ...] = ()

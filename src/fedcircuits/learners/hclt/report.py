@@ -12,6 +12,7 @@ def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:
     """Return the chosen sizes by name."""
     answer = {
         "states": found.report["n_states"],
+        "trees averaged": found.report["n_trees"],
         "bins": n_bins,
         "training rows": found.report["n_rows"],
         "validation rows": found.report["n_validation_rows"],
@@ -38,6 +39,10 @@ def choices(found: FittedTree, within: float) -> dict[str, Any]:
     tried = report.get("validation_by_n_states") or {}
     for n_states, log_likelihood in tried.items():
         answer[f"validation log-likelihood with {n_states} states"] = float(log_likelihood) + within
+    for n_trees, log_likelihood in (report.get("validation_by_n_trees") or {}).items():
+        answer[f"validation log-likelihood of {n_trees} trees averaged"] = (
+            float(log_likelihood) + within
+        )
     if "sharpness" in report:
         answer["tilt multiplied by"] = report["sharpness"]["factor"]
         answer["tilt multiplied, gain in held-out objective"] = report["sharpness"]["gain"]

@@ -51,7 +51,10 @@ class ClassPass:
         self._columns_of = tree.tree_of(0).columns_of()
         self._children_of = tree.tree_of(0).children_of()
         self._order = [int(latent) for latent in tree.order]
-        self._backward = np.ascontiguousarray(tree.transitions.transpose(1, 0, 3, 2))
+        Y, L, H, W = tree.transitions.shape
+        self._width = W
+        by_block = tree.transitions.reshape(Y, L, H // W, W, W).transpose(1, 0, 2, 4, 3)
+        self._backward = np.ascontiguousarray(by_block)  # (L, Y, B, W, W)
         self._tables = []  # D tables (Y, card + 1, H); row -1 is all ones
         self._cumulative = []  # D flat tables: row y * H + h rises from y * H + h to that plus one
         for table in tree.emissions:
@@ -88,7 +91,7 @@ class ClassPass:
                 product.times(messages[child].copy(), scales[child])
             evidence[latent], scales[latent] = product.scaled()
             if self.tree.parent[latent] >= 0:
-                messages[latent] = evidence[latent] @ self._backward[latent]
+                messages[latent] = self._message(latent, evidence[latent])
         root = self._order[0]
         return UpPass(codes, evidence, messages, scales, self._joint(evidence[root], scales[root]))
 
@@ -120,7 +123,7 @@ class ClassPass:
                 product.times(message, scale)
             evidence, scales[latent] = product.scaled()
             if self.tree.parent[latent] >= 0:
-                messages[latent] = evidence @ self._backward[latent]
+                messages[latent] = self._message(latent, evidence)
         # The last latent is the root, which is open wherever a cell is missing.
         answer = up.log_joint[rows]
         answer[here] = self._joint(evidence, scales[latent])
@@ -139,7 +142,7 @@ class ClassPass:
         missing = up.codes < 0
         open_below = self._open(missing)[rows]
         answer = up.codes[rows]
-        H = tree.root.shape[1]
+        H, W = tree.root.shape[1], self._width
         state = np.zeros((len(rows), len(tree.parent)), dtype=np.int64)
         u = uniform(seeds[:, None], np.arange(self.n_slots))
         for latent in self._order:
@@ -148,13 +151,17 @@ class ClassPass:
                 continue
             y, above = classes[here], int(tree.parent[latent])
             weight = up.evidence[latent][y, rows[here]]  # (m, H)
+            first = np.zeros(here.size, dtype=np.int64)  # first state of the block
             if above < 0:
                 weight *= tree.root[y]
             else:
+                first = state[here, above] // W * W
+                weight = np.take_along_axis(weight, first[:, None] + np.arange(W), axis=1)
                 weight *= tree.transitions[y, latent, state[here, above]]
             weight = np.cumsum(weight, axis=1)
             cut = u[here, latent] * weight[:, -1]
-            state[here, latent] = np.minimum((weight <= cut[:, None]).sum(axis=1), H - 1)
+            drawn = (weight <= cut[:, None]).sum(axis=1)
+            state[here, latent] = first + np.minimum(drawn, weight.shape[1] - 1)
             for column in self._columns_of[latent]:
                 gaps = here[missing[rows[here], column]]
                 if gaps.size == 0:
@@ -165,6 +172,15 @@ class ClassPass:
                 found = np.searchsorted(self._cumulative[column], target, side="right")
                 answer[gaps, column] = np.clip(found - start * card, 0, card - 1)
         return answer
+
+    def _message(self, latent: int, evidence: FloatArray) -> FloatArray:
+        """(Y, n, H) evidence (Y, n, H) below a latent summed over its state given its parent's."""
+        Y, n, H = evidence.shape
+        by_block = evidence.reshape(Y, n, H // self._width, self._width).swapaxes(
+            1, 2
+        )  # (Y, B, n, W)
+        found = by_block @ self._backward[latent]
+        return np.asarray(found.swapaxes(1, 2).reshape(Y, n, H))
 
     def _emitted(self, column: int, codes: IntArray) -> FloatArray:
         """(Y, n, H) probability of each row's cell of a column, one where it is missing."""

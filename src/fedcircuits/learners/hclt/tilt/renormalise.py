@@ -17,7 +17,7 @@ from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 def renormalise(model: TiltedTree) -> ClassTree:
     """Turn tilted parameters into normalised per-class tables."""
     base = model.trees[0]
-    Y, L, H = model.n_classes, len(base.parent), base.n_states
+    Y, L, H, W = model.n_classes, len(base.parent), base.n_states, base.block_size
     starts = model.starts
     # Mass of every latent's subtree given its state, in logs: tilts can be large on wide tables.
     log_mass = np.zeros((L, Y, H))
@@ -29,7 +29,7 @@ def renormalise(model: TiltedTree) -> ClassTree:
         mass = lifted.sum(axis=2)
         emissions.append(lifted / mass[:, :, None])
         log_mass[base.latent_of[j]] += np.log(mass) + top[:, None]
-    transitions = np.zeros((Y, L, H, H))
+    transitions = np.zeros((Y, L, H, W))
     for latent in map(int, base.order[::-1]):
         above = int(base.parent[latent])
         if above < 0:
@@ -37,7 +37,8 @@ def renormalise(model: TiltedTree) -> ClassTree:
         top = log_mass[latent].max(axis=1)
         inside = np.exp(log_mass[latent] - top[:, None])  # (Y, H)
         for y in range(Y):
-            lifted = model.tree_of(y).transitions[latent] * inside[y][None, :]
+            below = np.repeat(inside[y].reshape(-1, W), W, axis=0)  # (H, W)
+            lifted = model.tree_of(y).transitions[latent] * below
             mass = lifted.sum(axis=1)
             transitions[y, latent] = lifted / mass[:, None]
             log_mass[above, y] += np.log(mass) + top[y]

@@ -87,7 +87,7 @@ class ModelFlows:
         log_class: (Y,) log(e^{c_y} Z_y); minus log_z it is the model's log p(y).
         cells: (Y, W) p(y, x_j = v).
         root: (Y, H) p(y, z_root = h).
-        pairs: (Y, L, H, H) p(y, z_parent, z_child) where asked for, else none.
+        pairs: (Y, L, H, W) p(y, z_parent, z_child) where asked for, else none.
         emissions: D arrays (H, card_j), p(z of the column's latent, x_j = v), with the pairs only.
     """
 
@@ -109,7 +109,7 @@ def normaliser(model: TiltedTree, passes: list[TreePass], with_pairs: bool = Fal
     """
     Y, starts = model.n_classes, model.starts
     tree = model.trees[0]
-    L, H = len(tree.parent), tree.n_states
+    L, H, W = len(tree.parent), tree.n_states, tree.block_size
     # exp(g) relative to the largest value of the class and column, which is booked in `log_shift`.
     tops = np.maximum.reduceat(model.g, starts[:-1], axis=1)  # (Y, D)
     lifted = np.exp(model.g - np.repeat(tops, np.diff(starts), axis=1))
@@ -137,7 +137,7 @@ def normaliser(model: TiltedTree, passes: list[TreePass], with_pairs: bool = Fal
 
     cells = np.empty_like(model.g)
     root = np.empty((Y, H))
-    pairs = np.zeros((Y, L, H, H)) if with_pairs else None
+    pairs = np.zeros((Y, L, H, W)) if with_pairs else None
     states = np.empty((tree.n_columns, Y, H))
     emissions: list[FloatArray] = []
     for group, tree_pass, (patterns, tables, up) in zip(groups, passes, ups, strict=True):
@@ -154,8 +154,9 @@ def normaliser(model: TiltedTree, passes: list[TreePass], with_pairs: bool = Fal
         if flows.pairs is not None:
             pairs[group] = flows.pairs
         else:
-            outside, inside = (part.reshape(L, -1, H) for part in (up.messages, up.evidence))
-            pairs[:] = np.einsum("lyh,lyk->ylhk", outside, inside) * tree.transitions
+            outside, inside = (part.reshape(L, Y, -1, W) for part in (up.messages, up.evidence))
+            by_block = np.einsum("lybh,lybk->ylbhk", outside, inside)
+            pairs[:] = by_block.reshape(Y, L, H, W) * tree.transitions
         pairs[group, tree.order[0]] = 0.0
     states /= sums
     for j, table in enumerate(tree.emissions):

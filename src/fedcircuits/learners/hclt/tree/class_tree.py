@@ -25,7 +25,8 @@ class ClassTree:
         latent_of: (D,) the latent every column hangs on.
         log_prior: (Y,) log p(y).
         root: (Y, H) p(root state | y).
-        transitions: (Y, L, H, H) p(child state | parent state, y); the root's entry is unused.
+        transitions: (Y, L, H, W) p(child state | parent state, y), the child's states being those
+            of the parent state's block (see `LatentTree`); the root's entry is unused.
         emissions: D tables (Y, H, card_j).
     """
 
@@ -79,10 +80,10 @@ class ClassTree:
         log_prior, root, transitions = (
             np.asarray(arrays[name], dtype=float) for name in ("log_prior", "root", "transitions")
         )
-        L, (Y, H) = parent.size, root.shape
+        L, (Y, H), W = parent.size, root.shape, transitions.shape[-1]
         place = np.empty(L, dtype=np.int64)
         place[order] = np.arange(L)
-        shapes = [(Y,), (Y, L, H, H), (len(cards),), *((Y, H, card) for card in cards)]
+        shapes = [(Y,), (Y, L, H, W), (len(cards),), *((Y, H, card) for card in cards)]
         found = [log_prior.shape, transitions.shape, latent_of.shape, *(t.shape for t in tables)]
         is_tree = (
             np.array_equal(np.sort(order), np.arange(L))
@@ -92,7 +93,7 @@ class ClassTree:
             and latent_of.min() >= 0
             and latent_of.max() < L
         )
-        if n_classes != Y or shapes != found or not is_tree:
+        if n_classes != Y or W == 0 or H % W or shapes != found or not is_tree:
             raise StorageError("the latent tree in the file has not the shape of its schema")
         inner = transitions[:, parent >= 0]
         for masses in (np.exp(log_prior), root, inner, *tables):

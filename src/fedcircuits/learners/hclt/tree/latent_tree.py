@@ -3,11 +3,15 @@
 One structure serves both table learners. In a hidden Chow-Liu tree every column hangs on a latent
 of its own and the latents form a tree; in a mixture of factorised components all columns hang on
 a single latent. The passes are in :mod:`.tree_pass`.
+
+States may lie in blocks that no transition leaves: the tree is then a mixture of trees with the
+same structure, one a block, and no pass has to know.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +29,8 @@ class LatentTree:
         order: (L,) topological order, parents first.
         latent_of: (D,) the latent every column hangs on.
         root: (H,) distribution of the root latent.
-        transitions: (L, H, H) rows p(child state | parent state); the root's entry is unused.
+        transitions: (L, H, W) rows p(child state | parent state) over the W states of the parent
+            state's block, W = H where there is one block; the root's entry is unused.
         emissions: D tables (H, card_j) with rows summing to one.
     """
 
@@ -42,6 +47,16 @@ class LatentTree:
         return len(self.root)
 
     @property
+    def block_size(self) -> int:
+        """Number of states W of a block."""
+        return int(self.transitions.shape[2])
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of trees B that the tree is a mixture of."""
+        return self.n_states // self.block_size
+
+    @property
     def n_columns(self) -> int:
         """Number of coded columns D."""
         return len(self.emissions)
@@ -54,7 +69,7 @@ class LatentTree:
     @property
     def n_parameters(self) -> int:
         """Numbers stored."""
-        inner = (len(self.parent) - 1) * self.n_states**2
+        inner = (len(self.parent) - 1) * self.n_states * self.block_size
         return self.n_states + inner + sum(table.size for table in self.emissions)
 
     @property
@@ -71,13 +86,28 @@ class LatentTree:
         return self.shape.children_of
 
 
+def averaged(trees: Sequence[LatentTree]) -> LatentTree:
+    """The mixture, in equal parts, of trees with the same structure and number of states."""
+    first = trees[0]
+    if len(trees) == 1:
+        return first
+    return replace(
+        first,
+        root=np.concatenate([tree.root for tree in trees]) / len(trees),
+        transitions=np.concatenate([tree.transitions for tree in trees], axis=1),
+        emissions=tuple(
+            np.concatenate(tables) for tables in zip(*(t.emissions for t in trees), strict=True)
+        ),
+    )
+
+
 @dataclass
 class Counts:
     """Expected counts of one or more passes; the sufficient statistics of EM.
 
     Attributes:
         root: (H,) expected root states.
-        pairs: (L, H, H) expected (parent state, child state); the root's entry stays zero.
+        pairs: (L, H, W) expected (parent state, child state); the root's entry stays zero.
         emissions: D arrays (H, card_j).
         log_likelihood: Weighted sum of the row log-likelihoods.
         weight: Total row weight.

@@ -44,5 +44,8 @@ def _latent_weights(model: ClassTree) -> list[FloatArray]:
         if above < 0:
             weights[latent] = np.exp(model.log_prior)[:, None] * model.root
         else:
-            weights[latent] = np.einsum("yh,yhk->yk", weights[above], model.transitions[:, latent])
+            Y, H, W = model.transitions[:, latent].shape
+            rows = model.transitions[:, latent].reshape(Y, H // W, W, W)
+            here = np.einsum("ybh,ybhk->ybk", weights[above].reshape(Y, H // W, W), rows)
+            weights[latent] = here.reshape(Y, H)
     return [weights[latent] for latent in range(len(model.parent))]

@@ -59,7 +59,8 @@ def _class_root(
             for j in columns_of[latent]
         ]
         for child in children_of[latent]:
-            below = np.broadcast_to(states[child], (tree.n_states, tree.n_states))
+            blocks = states[child].reshape(tree.n_blocks, tree.block_size)
+            below = np.repeat(blocks, tree.block_size, axis=0)  # (H, W)
             factors.append(assembler.sums(below, _log(tree.transitions[child])))
         stacked = np.stack(factors, axis=1)  # (H, factors)
         states[latent] = stacked[:, 0] if len(factors) == 1 else assembler.products(stacked)

@@ -79,6 +79,17 @@ class EmResult:
     n_steps: int
     converged: bool
 
+    @property
+    def best_score(self) -> float:
+        """Mean validation log-likelihood of `tree`."""
+        return max(self.validation_curve)
+
+    @property
+    def best_train_score(self) -> float:
+        """Mean training log-likelihood of `tree`, or of one step before it where it is the last."""
+        best = int(np.argmax(self.validation_curve))
+        return self.train_curve[min(best, len(self.train_curve) - 1)]
+
 
 def column_marginals(
     codes: IntegerArray, cards: tuple[int, ...], weights: FloatArray
@@ -106,7 +117,7 @@ def maximise(
     """
     H = tree.n_states
     root = counts.root + smoothing.root / H
-    transitions = counts.pairs + smoothing.transition / H
+    transitions = counts.pairs + smoothing.transition / tree.block_size
     emissions = []
     for j, (table, prior) in enumerate(zip(counts.emissions, priors, strict=True)):
         spread = smoothed(table, smoothing.bins[j]) if smoothing.bins else table
@@ -132,7 +143,7 @@ def log_prior(tree: LatentTree, smoothing: Smoothing, priors: list[FloatArray]) 
     H = tree.n_states
     inner = [latent for latent in range(len(tree.parent)) if tree.parent[latent] >= 0]
     total = smoothing.root / H * float(np.log(tree.root).sum())
-    total += smoothing.transition / H * float(np.log(tree.transitions[inner]).sum())
+    total += smoothing.transition / tree.block_size * float(np.log(tree.transitions[inner]).sum())
     for table, prior in zip(tree.emissions, priors, strict=True):
         total += smoothing.emission * float((np.log(table) @ prior).sum())
     return total

@@ -94,7 +94,7 @@ class Flows:
 
     Attributes:
         states: (T, H) flow of every latent's states.
-        pairs: (L, H, H) flow of (parent state, child state); None where not asked for. The root's
+        pairs: (L, H, W) flow of (parent state, child state); None where not asked for. The root's
             entry has no meaning.
         cells: (R, H) flow of (cell, state), rows as in the tables; None where not asked for.
     """
@@ -161,7 +161,8 @@ class TreePass:
         """What both compiled passes are told of tree and patterns."""
         shape = self.shape
         return (
-            *(shape.n_latents, self.tree.n_states, shape.order, shape.parent, *shape.flat),
+            *(shape.n_latents, self.tree.n_states, self.tree.block_size),
+            *(shape.order, shape.parent, *shape.flat),
             *(tables.cards, tables.starts, patterns.size_array, patterns.offset),
             *patterns.addresses,
         )
@@ -201,7 +202,18 @@ class TreePass:
                     self._rescale(product, log_scale)
             self._rescale(product, log_scale)
             if self.shape.parent[latent] >= 0:
-                np.matmul(product, self._forward[latent].T, out=messages[rows])
+                upwards = self._in_blocks(latent).swapaxes(1, 2)
+                np.matmul(self._by_block(product), upwards, out=self._by_block(messages[rows]))
+
+    def _by_block(self, values: AnyFloat) -> AnyFloat:
+        """(B, n, W) the states (n, H) block by block, a view."""
+        shape = len(values), self.tree.n_blocks, self.tree.block_size
+        return np.asarray(values.reshape(shape).swapaxes(0, 1))
+
+    def _in_blocks(self, latent: int) -> AnyFloat:
+        """(B, W, W) transitions of a latent, a view."""
+        W = self.tree.block_size
+        return np.asarray(self._forward[latent].reshape(-1, W, W))
 
     def _rescale(self, product: AnyFloat, log_scale: FloatArray) -> None:
         """Give every row mean one, in place, and book the factor in `log_scale`."""
@@ -264,7 +276,11 @@ class TreePass:
             rows = patterns.rows_of(latent)
             state = flows.states[rows]
             if flows.pairs is not None and self.shape.parent[latent] >= 0:
-                np.matmul(up.messages[rows].T, up.evidence[rows], out=flows.pairs[latent])
+                outside, inside = (
+                    self._by_block(part[rows]) for part in (up.messages, up.evidence)
+                )
+                pairs = np.matmul(outside.swapaxes(1, 2), inside)  # (B, W, W)
+                flows.pairs[latent] = pairs.reshape(flows.pairs[latent].shape)
                 flows.pairs[latent] *= self._forward[latent]
             for child in self.shape.children_of[latent]:
                 below = patterns.rows_of(child)
@@ -272,7 +288,8 @@ class TreePass:
                 # A state with a zero message has no flow either: any divisor gives that zero.
                 outside /= np.maximum(up.messages[below], np.asarray(_TINY, dtype=self.dtype))
                 up.messages[below] = outside
-                np.matmul(outside, self._forward[child], out=flows.states[below])
+                inside = self._by_block(flows.states[below])
+                np.matmul(self._by_block(outside), self._in_blocks(child), out=inside)
                 flows.states[below] *= up.evidence[below]
             if flows.cells is None:
                 continue
