@@ -211,3 +211,22 @@ def test_em_with_warm_up_comes_near_the_truth_and_is_reproducible() -> None:
     np.testing.assert_array_equal(results[0].tree.root, results[1].tree.root)
     gap = mass @ (log_mass - log_likelihood(results[0].tree, all_rows))
     assert gap < 0.01  # Kullback-Leibler divergence, nats; sampling alone costs about .003
+
+
+def test_without_rows_the_pseudo_counts_decide() -> None:
+    """An emission follows the column's marginal; a transition has one pseudo-row over H states."""
+    tree = random_tree("tree")
+    counts = expected_counts(tree, worlds()[:1], np.zeros(1))
+    priors = [np.arange(1.0, card + 1) / np.arange(1.0, card + 1).sum() for card in CARDS]
+    smoothing = Smoothing(emission=0.7, transition=0.6, root=0.5)
+    found = maximise(counts, tree, smoothing, priors)
+    for table, prior in zip(found.emissions, priors, strict=True):
+        np.testing.assert_allclose(table, np.tile(prior, (3, 1)), rtol=0, atol=1e-12)
+    seen = expected_counts(tree, worlds(), np.ones(len(worlds())))
+    found = maximise(seen, tree, smoothing, priors)
+    pairs = seen.pairs[0] + 0.6 / 3
+    wanted = pairs / pairs.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(found.transitions[0], wanted, rtol=0, atol=1e-12)
+    table = seen.emissions[1] + 0.7 * priors[1]
+    wanted = table / table.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(found.emissions[1], wanted, rtol=0, atol=1e-12)

@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterator
 
 import anyio
+import anyio.from_thread
 import pandas as pd
+import psutil
 import pytest
 
 import fedcircuits as fc
@@ -60,6 +62,77 @@ def test_a_deadline_ends_the_work_and_the_next_question_is_answered(model: bytes
         start = time.monotonic()
         workers.close()
         assert time.monotonic() - start < 5.0
+
+
+def test_a_question_given_up_while_its_process_starts_leaves_nothing_at_work(model: bytes) -> None:
+    """A process takes a second to start: a deadline within it leaves no question behind."""
+    workers = Workers(model, "a model", Limits(seconds=0.3, workers=2, samples=10**12))
+    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+
+    async def scenario() -> list[int]:
+        found: list[int] = []
+
+        async def one() -> None:
+            found.append((await workers.ask("sample", long))["status"])
+
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(one)
+        await anyio.sleep(4.0)  # until whatever was being started is there
+        return found
+
+    try:
+        before = {each.pid for each in psutil.Process().children()}
+        assert set(anyio.run(scenario)) == {503}
+        left = [each for each in psutil.Process().children() if each.pid not in before]
+        busy = [each.cpu_percent(interval=0.3) for each in left]
+        assert len(left) <= 2
+        assert max(busy, default=0.0) < 30.0  # started for the next question, and idle
+    finally:
+        workers.close()
+
+
+def test_questions_that_waited_long_are_not_begun(model: bytes) -> None:
+    workers = Workers(model, "a model", Limits(seconds=4.0, workers=1, samples=10**12))
+    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+
+    async def scenario() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(workers.ask, "sample", long)
+            await anyio.sleep(0.2)
+            start = time.monotonic()
+            reply = await workers.ask("schema", {})
+            assert reply["status"] == 503
+            assert "not begun within 2 s" in reply["error"]
+            assert time.monotonic() - start < 3.5
+
+    try:
+        anyio.run(scenario)
+    finally:
+        workers.close()
+
+
+def test_a_service_that_stops_answers_what_is_under_way(model: bytes) -> None:
+    workers = Workers(model, "a model", Limits(seconds=60.0, workers=1, samples=10**12))
+    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+
+    async def scenario() -> None:
+        found: list[int] = []
+
+        async def one() -> None:
+            found.append((await workers.ask("sample", long))["status"])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(one)
+            group.start_soon(one)  # it waits for the first
+            await anyio.sleep(1.0)
+            await anyio.to_thread.run_sync(workers.close)
+        assert found == [503, 503]
+
+    with anyio.from_thread.start_blocking_portal() as portal:
+        start = time.monotonic()
+        portal.call(scenario)
+        assert time.monotonic() - start < 6.0
 
 
 def test_a_model_that_cannot_be_read_is_an_error_at_the_start() -> None:

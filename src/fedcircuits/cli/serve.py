@@ -80,7 +80,7 @@ def run(
         out.flush()
 
     try:
-        process.run(app, bound, started, certificate, key)
+        process.run(app, bound, started, workers.close, certificate, key)
     finally:
         workers.close()
     out.say("stopped")

@@ -7,6 +7,7 @@ import contextlib
 import resource
 import signal
 import socket
+import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from fedcircuits.errors import FedcircuitsError
 
 PATIENCE = 3  # seconds that requests have to finish once the service is to stop
+STOPPING = 2.0  # seconds after which questions under way are given up, so that they are told
 CONNECTIONS = 2000
 # Seconds after which a connection is closed that has sent no whole request: half-open connections
 # would otherwise take every place there is.
@@ -49,9 +51,22 @@ class _Protocol(H11Protocol):
 class _Server(uvicorn.Server):
     """uvicorn that calls back when it listens and exits with code 0 on a signal."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, started: Callable[[], None], stopping: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._started = started
+        self._stopping = stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let requests finish; what is left after some seconds is given up."""
+        timer = threading.Timer(STOPPING, self._stopping)
+        timer.daemon = True
+        timer.start()
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then call back."""
@@ -89,6 +104,7 @@ def run(
     app: Any,
     bound: socket.socket,
     started: Callable[[], None],
+    stopping: Callable[[], None],
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> None:
@@ -98,6 +114,7 @@ def run(
         app: an ASGI application.
         bound: from `listen`.
         started: called once requests are answered.
+        stopping: called when the service is to stop and requests had time to finish.
         certificate: of the host in PEM, for HTTPS.
         key: of the certificate.
     """
@@ -117,7 +134,7 @@ def run(
         ssl_keyfile=key,
     )
     try:
-        _Server(config, started).run(sockets=[bound])
+        _Server(config, started, stopping).run(sockets=[bound])
     except OSError as error:
         raise FedcircuitsError(f"cannot serve: {error}") from None
     finally:

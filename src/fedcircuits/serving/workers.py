@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import anyio
@@ -18,14 +19,21 @@ from fedcircuits.serving.questions import Limits
 
 Reply = dict[str, Any]
 BUSY: Reply = {"status": 503, "type": "BusyError"}
+# A question that has waited longer than this share of its time is not begun: it would most likely
+# be given up half done, and end a process for nothing.
+WAITING = 0.5
+ENDING = 1.0  # seconds that killed processes have to be gone
 
 
 class _Process:
-    """One worker process with the model loaded."""
+    """One worker process; it can be asked once it has the model (`start`)."""
 
-    def __init__(self, model: bytes, name: str, limits: Limits) -> None:
+    def __init__(self) -> None:
         command = [sys.executable, "-P", "-m", "fedcircuits.serving.worker"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def start(self, model: bytes, name: str, limits: Limits) -> None:
+        """Hands over the model; an error where it cannot be read."""
         settings = json.dumps(asdict(limits)).encode()
         started = self.ask(name, len(settings).to_bytes(4, "little") + settings + model)
         if started["status"] != 200:
@@ -40,7 +48,7 @@ class _Process:
             self._process.stdin.write(frame(0, method, payload))
             self._process.stdin.flush()
             found = read_frame(self._process.stdout)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: its pipes were closed when it was killed
             found = None
         if found is None:
             text = "the process that worked on the answer ended: ask again, or for less at a time"
@@ -54,13 +62,32 @@ class _Process:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Ends the process at once, whatever it is doing."""
+        """Ends the process at once, whatever it is doing; it may take a moment to be gone."""
         self._process.kill()
-        self._process.wait()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until it is gone."""
+        try:
+            self._process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            return
+
+
+@dataclass(eq=False)
+class _Job:
+    """One question under way.
+
+    Attributes:
+        process: that works on it; None while there is none.
+        is_given_up: whether nobody waits for the answer any more.
+    """
+
+    process: _Process | None = None
+    is_given_up: bool = False
 
 
 class Workers:
-    """At most `limits.workers` questions at once, each in a process of its own.
+    """At most `limits.workers` processes, each with one question at a time.
 
     A question that takes too long ends with its process, so that abandoned work never piles up;
     the next question starts another.
@@ -74,14 +101,21 @@ class Workers:
     def __init__(self, model: bytes, name: str, limits: Limits) -> None:
         self._model, self._name, self._limits = model, name, limits
         self._slots = anyio.CapacityLimiter(limits.workers)
-        self._threads = anyio.CapacityLimiter(2 * limits.workers + 8)
-        self._lock = threading.Lock()
-        self._idle = [self._start()]  # a model that cannot be read is an error now
-        self._all = list(self._idle)
+        # Threads whose question was given up end soon: more of them than slots, for a moment.
+        self._threads = anyio.CapacityLimiter(4 * limits.workers + 8)
+        self._changed = threading.Condition()
+        self._all: list[_Process] = []
+        self._idle: list[_Process] = []
         self._closed = False
+        self._idle.append(self._start())  # a model that cannot be read is an error now
 
     def _start(self) -> _Process:
-        return _Process(self._model, self._name, self._limits)
+        """Returns a new process with the model; it is known to `close` from its first moment."""
+        with self._changed:
+            process = _Process()
+            self._all.append(process)
+        process.start(self._model, self._name, self._limits)
+        return process
 
     async def ask(self, method: str, arguments: Mapping[str, Any]) -> Reply:
         """Returns a reply with its HTTP status; 503 where there is none in time."""
@@ -90,40 +124,85 @@ class Workers:
         except UnicodeEncodeError:
             text = "a name or value that is no Unicode text (a lone surrogate)"
             return {"status": 422, "error": text, "type": "RequestError"}
-        taken: list[_Process] = []
+        seconds, job, begun = self._limits.seconds, _Job(), time.monotonic()
         try:
-            with anyio.fail_after(self._limits.seconds):
-                async with self._slots:
-                    return await anyio.to_thread.run_sync(
-                        self._work, method, payload, taken,
-                        abandon_on_cancel=True, limiter=self._threads,
-                    )  # fmt: skip
+            with anyio.fail_after(WAITING * seconds):
+                await self._slots.acquire_on_behalf_of(job)
         except TimeoutError:
-            text = f"no answer within {self._limits.seconds} s: ask for less at a time"
+            text = f"too many questions at once: not begun within {WAITING * seconds:g} s"
             return {**BUSY, "error": text}
+        try:
+            with anyio.fail_after(max(0.0, begun + seconds - time.monotonic())):
+                return await anyio.to_thread.run_sync(
+                    self._work, method, payload, job,
+                    abandon_on_cancel=True, limiter=self._threads,
+                )  # fmt: skip
+        except TimeoutError:
+            return {**BUSY, "error": f"no answer within {seconds} s: ask for less at a time"}
         finally:
-            for process in taken:  # still at work: given up, or the client went away
-                process.kill()
+            self._slots.release_on_behalf_of(job)
+            self._give_up(job)
 
-    def _work(self, method: str, payload: bytes, taken: list[_Process]) -> Reply:
-        """In a thread: ask a process and put it back; one that was killed is not put back."""
-        with self._lock:
-            process = self._idle.pop() if self._idle else None
-        if process is None or not process.is_alive:
-            process = self._start()
-            with self._lock:
-                self._all = [p for p in self._all if p.is_alive] + [process]
-        taken.append(process)
+    def _give_up(self, job: _Job) -> None:
+        """Nobody waits for a question any more: its process, if it is still at work, ends."""
+        with self._changed:
+            job.is_given_up = True
+            if job.process is not None:
+                job.process.kill()
+            self._changed.notify_all()
+
+    def _work(self, method: str, payload: bytes, job: _Job) -> Reply:
+        """In a thread: take a process, ask it, and put it back unless it was killed."""
+        process = self._taken(job)
+        if process is None:
+            return {**BUSY, "error": "the question was given up, or the service stops"}
+        with self._changed:
+            job.process = process
         reply = process.ask(method, payload)
-        with self._lock:
-            if process.is_alive and not self._closed:
-                taken.clear()
-                self._idle.append(process)
+        with self._changed:
+            job.process = None
+        self._put_back(process, job.is_given_up)
         return reply
 
-    def close(self) -> None:
-        """Ends every process."""
-        with self._lock:
-            self._closed = True
-            for process in self._all:
+    def _taken(self, job: _Job) -> _Process | None:
+        """A process that is free or new; None once the question is given up or the service ends."""
+        with self._changed:
+            while True:
+                if job.is_given_up or self._closed:
+                    return None
+                self._all = [process for process in self._all if process.is_alive]
+                self._idle = [process for process in self._idle if process.is_alive]
+                if self._idle:
+                    return self._idle.pop()
+                if len(self._all) < self._limits.workers:
+                    break
+                self._changed.wait(0.2)  # a killed process tells nobody when it is gone
+        try:
+            process = self._start()
+        except FedcircuitsError:  # killed while it was started
+            return None
+        with self._changed:
+            if not (job.is_given_up or self._closed):
+                return process
+        self._put_back(process, is_killed=False)  # for the next question
+        return None
+
+    def _put_back(self, process: _Process, is_killed: bool) -> None:
+        with self._changed:
+            if self._closed:
                 process.kill()
+            elif not is_killed and process.is_alive:
+                self._idle.append(process)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Ends every process; questions under way are answered with 503."""
+        with self._changed:
+            self._closed = True
+            ending = list(self._all)
+            for process in ending:
+                process.kill()
+            self._changed.notify_all()
+        end = time.monotonic() + ENDING
+        for process in ending:
+            process.wait(end - time.monotonic())
