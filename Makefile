@@ -5,13 +5,13 @@ VENV   ?= $(if $(filter python python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
-PYCODE := src tests benchmarks examples
-EXTRAS := dev,einet,ray,nvflare,serve
+PYCODE := src tests benchmarks examples docs/hooks.py
+EXTRAS := dev,docs,einet,ray,nvflare,serve
 # What runs without a GPU; the others are named in benchmarks/README.md.
 BENCH  ?= $(addprefix benchmarks/, circuit_speed.py learners.py interactions.py learnspn.py debd.py growth.py \
             federation.py privacy.py row_recovery.py coherence.py engines.py einet_cpu.py)
 
-.PHONY: help demo test lint check coverage bench clean
+.PHONY: help demo test lint check coverage docs bench clean
 
 help:
 	@echo "make demo      run the main job on built-in data"
@@ -19,6 +19,7 @@ help:
 	@echo "make lint      ruff, format, mypy, import direction"
 	@echo "make check     make lint, then the fast tests (under 3 minutes)"
 	@echo "make coverage  share of lines and branches that the tests run, engine tests left out"
+	@echo "make docs      build the documentation site into build/site"
 	@echo "make bench     run benchmarks/ and write their tables to docs/benchmarks"
 	@echo "make clean     remove what these commands made"
 
@@ -65,6 +66,11 @@ check: lint
 coverage: $(VENV)/.dev
 	@echo "== coverage of all tests but those that start an engine"
 	@$(PYTEST) -m "not engine" --cov --cov-report=term:skip-covered
+
+docs: $(VENV)/.dev
+	@echo "== documentation site"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "read it with: $(BIN)/python -m http.server -d build/site, or open build/site/index.html (no search)"
 
 bench: $(VENV)/.bench
 	@for script in $(BENCH); do echo "== $$script"; OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     path
-    for folder in (".", "docs", "docs/benchmarks", "examples", "benchmarks", "tests")
+    for folder in (
+        ".",
+        "docs",
+        "docs/benchmarks",
+        "docs/howto",
+        "docs/reference",
+        "examples",
+        "benchmarks",
+        "tests",
+    )
     for path in (ROOT / folder).glob("*.md")
 )
 LONGEST = 120
@@ -80,15 +90,34 @@ def test_tree_of_the_readme_is_the_tree() -> None:
     assert all((source / path).exists() for path in named)
 
 
-def test_examples_of_the_page_on_queries_run() -> None:
-    code = "\n".join(
-        re.findall(r"```python\n(.*?)```", (ROOT / "docs/queries.md").read_text(), re.S)
-    )
-    names: dict[str, object] = {}
-    exec(compile(code, "docs/queries.md", "exec"), names)
-    p = names["p"]
-    assert isinstance(p, float)
-    assert 0 < p < 1
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, env=quiet)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 40
+    loaded = re.compile(r"<(?:script|img|iframe|source)[^>]*src=[\"']?(https?:)?//|url\(https?://")
+    linked = re.compile(r"<link[^>]*rel=[\"']?(?:stylesheet|preconnect|preload)[^>]*https?://")
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert not loaded.search(text), page
+        assert not linked.search(text), page
+    assert (tmp_path / "search" / "search_index.json").exists()
+    models = (tmp_path / "reference" / "models.html").read_text(encoding="utf-8")
+    assert all(f"Density.{name}" in models for name in ("probability", "predict_proba", "sample"))
+
+
+def test_every_command_is_on_the_page_of_commands() -> None:
+    from fedcircuits.cli.app import app
+
+    page = (ROOT / "docs/reference/commands.md").read_text()
+    names = [c.name or c.callback.__name__ for c in app.registered_commands if c.callback]
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 @pytest.mark.slow
