@@ -14,7 +14,7 @@ import pytest
 from fedcircuits import native
 from fedcircuits.learners.hclt.tilt.class_transitions import (
     AdamOptions,
-    _adam_rows,
+    SoftmaxTables,
     adam_epochs,
     batch_gradient,
     make_batches,
@@ -148,14 +148,14 @@ def test_without_the_library_numpy_does_the_work() -> None:
 
 def test_one_step_of_adam_on_logits() -> None:
     rng = np.random.default_rng(8)
-    gradient, logits = rng.normal(size=(6, 5)), rng.normal(size=(6, 5))
+    shapes = [(6, 5), (2, 3, 7)]
+    gradients, logits = ([rng.normal(size=shape) for shape in shapes] for _ in range(2))
 
-    def run() -> tuple[Any, Any]:
-        first, second, table = np.zeros((6, 5)), np.zeros((6, 5)), logits.copy()
-        chances = np.exp(table) / np.exp(table).sum(axis=1, keepdims=True)
+    def run() -> list[Any]:
+        tables = SoftmaxTables([table.copy() for table in logits])
         for _ in range(3):
-            _adam_rows(gradient, first, second, table, chances, 0.01, (10.0, 100.0))
-        return table, chances
+            tables.step(gradients, 0.01, (10.0, 100.0))
+        return [*tables.logits, *tables.chances]
 
     for one, two in zip(*both(run), strict=True):
         agree(one, two)

@@ -64,6 +64,19 @@ def _as_c(value: Any) -> Any:
     return value  # None, or ready for C
 
 
+class Pointer(ctypes.c_void_p):
+    """Where an array lies, made once for many calls; it keeps the array."""
+
+    array: npt.NDArray[Any]
+
+
+def pointer(array: npt.NDArray[Any]) -> Pointer:
+    """A C-contiguous array as an argument that many calls take."""
+    made = Pointer(array.ctypes.data)
+    made.array = array
+    return made
+
+
 def kernels() -> Kernels | None:
     """The compiled loops, or None where there are none or they are switched off."""
     return _loaded() if _use else None

@@ -14,6 +14,9 @@
 #define CLONES
 #endif
 
+/* Into every clone of the caller: a function of its own would be the oldest processor's. */
+#define INLINE static inline __attribute__((always_inline))
+
 #define REAL float
 #define NAME(stem) stem##_f32
 typedef void (*gemm_f32)(const char *, const char *, int *, int *, int *, float *, const float *,
@@ -31,7 +34,7 @@ typedef void (*gemm_f64)(const char *, const char *, int *, int *, int *, double
 #undef NAME
 
 /* e^x to a few units in the last place for x <= 0, written so that compilers vectorise it. */
-static inline double exp_below_zero(double x) {
+INLINE double exp_below_zero(double x) {
   const double log2e = 1.4426950408889634, high = 6.93147180369123816490e-01,
                low = 1.90821492927058770002e-10;
   x = x < -700 ? -700 : x;
@@ -61,7 +64,7 @@ static inline double exp_below_zero(double x) {
 /* One step of Adam on rows (n, width) of logits whose softmax (with a floor) is `chances`.
 
    gradient: with respect to the logs of the chances, taken as free numbers. */
-CLONES void adam_rows(int64_t n, int64_t width, const double *gradient, double *first,
+INLINE void adam_table(int64_t n, int64_t width, const double *gradient, double *first,
                       double *second, double *logits, double *chances, double step,
                       double first_scale, double second_scale, double floor) {
   for (int64_t i = 0; i < n; i++) {
@@ -81,6 +84,15 @@ CLONES void adam_rows(int64_t n, int64_t width, const double *gradient, double *
     for (int64_t k = 0; k < width; k++) total += p[k];
     for (int64_t k = 0; k < width; k++) p[k] /= total;
   }
+}
+
+/* The same for many tables: of each, sizes (n, width) and where its arrays lie. */
+CLONES void adam_tables(int64_t count, const int64_t *sizes, const double **gradient,
+                        double **first, double **second, double **logits, double **chances,
+                        double step, double first_scale, double second_scale, double floor) {
+  for (int64_t t = 0; t < count; t++)
+    adam_table(sizes[2 * t], sizes[2 * t + 1], gradient[t], first[t], second[t], logits[t],
+               chances[t], step, first_scale, second_scale, floor);
 }
 
 /* out (n, k): largest values[i, j] * weights[j, c] over j, of values (n, r) and weights (r, k). */

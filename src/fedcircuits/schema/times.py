@@ -52,6 +52,9 @@ def _date_or_time(stamps: pd.Series[Any]) -> str:
 
 
 def _of_objects(cells: pd.Series[Any]) -> str | None:
+    first = cells.iloc[0]
+    if isinstance(first, str) and not (_ISO_DATE.fullmatch(first) or _ISO_TIME.fullmatch(first)):
+        return None
     found = list(cells)
     if all(isinstance(cell, str) for cell in found):
         if all(_ISO_DATE.fullmatch(cell) for cell in found):

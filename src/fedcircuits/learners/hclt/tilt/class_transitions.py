@@ -19,7 +19,7 @@ from fedcircuits.learners.hclt.tilt.tilted_pass import TiltedPass, sums_by_index
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass, block_patterns
-from fedcircuits.native import kernels
+from fedcircuits.native import addresses, kernels
 
 _FLOOR = 1e-7
 
@@ -154,11 +154,10 @@ def adam_epochs(
     base = model.trees[0]
     transitions = np.log(np.stack([tree.transitions for tree in model.trees]) + _FLOOR)
     free = [model.c.copy(), model.g.copy(), model.root_logits.copy()]
-    logits = [transitions, *[np.log(table + _FLOOR) for table in base.emissions]]
-    chances = [_softmax(table) for table in logits]
-    first = [np.zeros_like(values) for values in (*free, *logits)]
-    second = [np.zeros_like(values) for values in (*free, *logits)]
-    rates = [options.tilt_rate] * 2 + [options.rate] * (1 + len(logits))
+    tables = SoftmaxTables([transitions, *[np.log(table + _FLOOR) for table in base.emissions]])
+    first = [np.zeros_like(values) for values in free]
+    second = [np.zeros_like(values) for values in free]
+    rates = (options.tilt_rate, options.tilt_rate, options.rate)
     n_total = options.n_epochs * len(batches)
     step = 0
     for _ in range(options.n_epochs):
@@ -167,14 +166,10 @@ def adam_epochs(
             _, gradients = batch_gradient(model, batches[number])
             decay = 1.0 - 0.9 * step / n_total
             scales = 1.0 / (1.0 - 0.9**step), 1.0 / (1.0 - 0.99**step)
-            for i, gradient in enumerate(gradients):
-                rate = rates[i] * decay
-                if i < len(free):
-                    _adam(gradient, first[i], second[i], free[i], rate, scales)
-                else:
-                    table, chance = logits[i - len(free)], chances[i - len(free)]
-                    _adam_rows(gradient, first[i], second[i], table, chance, rate, scales)
-            model = _assembled(base, free, chances)
+            for i, rate in enumerate(rates):
+                _adam(gradients[i], first[i], second[i], free[i], rate * decay, scales)
+            tables.step(gradients[len(free) :], options.rate * decay, scales)
+            model = _assembled(base, free, tables.chances)
     return model
 
 
@@ -192,28 +187,37 @@ def _adam(
     values -= rate * (first * scales[0]) / (np.sqrt(second * scales[1]) + 1e-8)
 
 
-def _adam_rows(
-    gradient: FloatArray,
-    first: FloatArray,
-    second: FloatArray,
-    logits: FloatArray,
-    chances: FloatArray,
-    rate: float,
-    scales: tuple[float, float],
-) -> None:
-    """The same on logits whose softmax over the last axis is `chances`, which follows them."""
-    native = kernels()
-    if native is None:
-        _adam(_to_logits(gradient, chances), first, second, logits, rate, scales)
-        chances[:] = _softmax(logits)
-        return
-    width = logits.shape[-1]
-    rows = np.ascontiguousarray(gradient)
-    native.call(
-        "adam_rows",
-        *(logits.size // width, width, rows, first, second, logits, chances),
-        *(rate, *scales, _FLOOR),
-    )
+class SoftmaxTables:
+    """Tables of logits that Adam moves; their softmax over the last axis, `chances`, follows."""
+
+    def __init__(self, logits: list[FloatArray]) -> None:
+        """Start at logits (..., width) each, which are taken over."""
+        self.logits = logits
+        self.chances = [_softmax(table) for table in logits]
+        self._first = [np.zeros_like(table) for table in logits]
+        self._second = [np.zeros_like(table) for table in logits]
+        sizes = [(table.size // table.shape[-1], table.shape[-1]) for table in logits]
+        self._sizes = np.array(sizes, dtype=np.int64)
+        own = (self._first, self._second, self.logits, self.chances)
+        self._at = [addresses(arrays) for arrays in own]
+
+    def step(self, gradients: list[FloatArray], rate: float, scales: tuple[float, float]) -> None:
+        """One step by gradients with respect to the logs of the chances, taken as free numbers."""
+        native = kernels()
+        if native is None:
+            state = zip(
+                gradients, self.chances, self._first, self._second, self.logits, strict=True
+            )
+            for gradient, chances, first, second, logits in state:
+                _adam(_to_logits(gradient, chances), first, second, logits, rate, scales)
+                chances[:] = _softmax(logits)
+            return
+        given = [np.ascontiguousarray(gradient) for gradient in gradients]
+        native.call(
+            "adam_tables",
+            *(len(given), self._sizes, addresses(given), *self._at),
+            *(rate, *scales, _FLOOR),
+        )
 
 
 def _assembled(base: LatentTree, free: list[FloatArray], chances: list[FloatArray]) -> TiltedTree:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +62,7 @@ class LatentTree:
         """Number of coded columns D."""
         return len(self.emissions)
 
-    @property
+    @cached_property
     def cards(self) -> tuple[int, ...]:
         """Number of states of every column."""
         return tuple(table.shape[1] for table in self.emissions)
@@ -72,7 +73,7 @@ class LatentTree:
         inner = (len(self.parent) - 1) * self.n_states * self.block_size
         return self.n_states + inner + sum(table.size for table in self.emissions)
 
-    @property
+    @cached_property
     def shape(self) -> TreeShape:
         """The structure; trees that differ in parameters alone share it."""
         return shape_of(self.parent, self.order, self.latent_of)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import IntArray, IntegerArray
 from fedcircuits.learners.hclt.tree.shape import TreeShape
-from fedcircuits.native import Addresses, addresses
+from fedcircuits.native import Addresses, Pointer, addresses, pointer
 
 Index = npt.NDArray[np.int32]
 
@@ -69,6 +69,12 @@ class Patterns:
             for latent in range(len(self.sizes))
         ]
         return addresses(self.codes), addresses(index)
+
+    @cached_property
+    def pointers(self) -> list[Pointer]:
+        """Sizes, offsets, codes and child index, for C."""
+        arrays = (self.size_array, self.offset, *self.addresses)
+        return [pointer(array) for array in arrays]
 
     def rows_of(self, latent: int) -> slice:
         """Rows of a latent's patterns in flat arrays over all patterns."""

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from fedcircuits.arrays import IntArray
+from fedcircuits.native import Pointer, pointer
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,11 @@ class TreeShape:
     def flat(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """First entry of every latent and entries, of the columns and of the children."""
         return (*_flat(self.columns_of), *_flat(self.children_of))
+
+    @cached_property
+    def pointers(self) -> list[Pointer]:
+        """Order, parents, columns and children, for C."""
+        return [pointer(array) for array in (self.order, self.parent, *self.flat)]
 
 
 def _flat(lists: list[list[int]]) -> tuple[IntArray, IntArray]:

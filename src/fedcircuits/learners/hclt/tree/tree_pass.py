@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class Tables:
         return self.values[start : start + card + 1].take(codes, axis=0, mode="wrap")
 
 
+@lru_cache(maxsize=64)
 def starts_with_missing(cards: tuple[int, ...]) -> tuple[IntArray, IntArray]:
     """(D,) first rows of columns that have one row more than states, and (D,) their states."""
     sizes = np.array(cards, dtype=np.int64)
@@ -161,10 +162,8 @@ class TreePass:
         """What both compiled passes are told of tree and patterns."""
         shape = self.shape
         return (
-            *(shape.n_latents, self.tree.n_states, self.tree.block_size),
-            *(shape.order, shape.parent, *shape.flat),
-            *(tables.cards, tables.starts, patterns.size_array, patterns.offset),
-            *patterns.addresses,
+            *(shape.n_latents, self.tree.n_states, self.tree.block_size, *shape.pointers),
+            *(tables.cards, tables.starts, *patterns.pointers),
         )
 
     def _upward(
