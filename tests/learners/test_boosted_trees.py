@@ -1,4 +1,4 @@
-"""Boosted trees as arrays: the answers of scikit-learn's own, from tables of bits."""
+"""Boosted trees: those of scikit-learn on numbers, those of the NumPy twin on all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.boosting import BoostOptions, as_arrays, boost
+from fedcircuits.learners.hclt.head.boosting import BoostOptions, Loss, boost, boost_numbers
+from fedcircuits.native import numpy_only
 
 
 def table(n: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -25,19 +26,59 @@ def table(n: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
 IS_CATEGORY = np.array([True, False, False, True, False, False])
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_answers_are_those_of_scikit_learn(n_classes: int) -> None:
-    values, labels = table(1200, n_classes)
+N_CODES = np.array([13, 0, 0, 40, 0, 0])
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_numbers_give_the_trees_of_scikit_learn(missing: bool) -> None:
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(2000, 4))
+    labels = (values[:, 0] * values[:, 1] + 0.5 * rng.normal(size=2000) > 0).astype(np.int64)
+    if missing:
+        values[rng.random(values.shape) < 0.1] = np.nan
     model = HistGradientBoostingClassifier(
-        categorical_features=IS_CATEGORY, max_iter=30, early_stopping=False
-    ).fit(values[:800], labels[:800])
-    trees = as_arrays(model, IS_CATEGORY, 60)
-    values[1100:, 0], values[1100:, 3] = 59, 50  # categories the trees have not seen
-    expected = model.decision_function(values).reshape(len(values), -1)
-    np.testing.assert_allclose(trees.outputs(values), expected, atol=1e-9)
-    n_outputs = expected.shape[1]
-    again = BoostedTrees.from_arrays(trees.arrays(), 6, n_outputs)
-    np.testing.assert_array_equal(again.outputs(values), trees.outputs(values))
+        learning_rate=0.07, max_iter=30, l2_regularization=1.0, early_stopping=False
+    ).fit(values, labels)
+    options = BoostOptions(n_steps=30, rate=0.07, column_share=1.0)
+    trees = boost(values, labels, np.ones(2000), np.zeros(4, dtype=np.int64), options, 0)
+    # Its gradients are float32.
+    np.testing.assert_allclose(
+        trees.outputs(values)[:, 0], model.decision_function(values), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_compiled_trees_are_those_of_numpy(n_classes: int) -> None:
+    values, labels = table(1500, n_classes)
+    weights = np.random.default_rng(0).random(1000) + 0.5
+    held = (values[1000:], labels[1000:], np.ones(500))
+
+    def run() -> BoostedTrees:
+        return boost(values[:1000], labels[:1000], weights, N_CODES, BoostOptions(), 0, held)
+
+    one = run()
+    with numpy_only():
+        two = run()
+    assert one.roots.size == two.roots.size
+    np.testing.assert_array_equal(one.feature, two.feature)
+    np.testing.assert_allclose(one.value, two.value, rtol=1e-9, atol=1e-12)
+    values[1300:, 0], values[1300:, 3] = 59, 50  # categories the trees have not seen
+    np.testing.assert_allclose(one.outputs(values), two.outputs(values), rtol=1e-9, atol=1e-12)
+    again = BoostedTrees.from_arrays(one.arrays(), 6, one.baseline.size)
+    np.testing.assert_array_equal(again.outputs(values), one.outputs(values))
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "gamma"])
+def test_trees_of_numbers(loss: Loss) -> None:
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(1500, 3))
+    mean = np.exp(values[:, 0] + (values[:, 1] > 0))
+    targets = rng.gamma(4.0, mean / 4.0)
+    none = np.zeros(3, dtype=np.int64)
+    trees = boost_numbers(values, targets, np.ones(1500), none, BoostOptions(), 0, loss=loss)
+    found = trees.outputs(values)[:, 0]
+    found = np.exp(found) if loss == "gamma" else found
+    assert np.corrcoef(found, mean)[0, 1] > 0.9
 
 
 def test_without_categories_and_with_weights() -> None:

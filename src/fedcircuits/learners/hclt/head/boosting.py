@@ -1,23 +1,30 @@
-"""Training the boosted trees of a head: scikit-learn's histogram boosting, taken over as arrays."""
+"""Training the boosted trees of a head: gradient boosting of a loss, ended by held-out rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from threadpoolctl import threadpool_limits
 
-from fedcircuits.arrays import BoolArray, FloatArray, IntegerArray
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.tree_growing import (
+    MISSING_BIN,
+    Binning,
+    Grown,
+    Limits,
+    TreeGrower,
+    goes_left,
+)
 
 Loss = Literal["squared_error", "gamma"]
 
-# Categories scikit-learn can tell apart in one column; with more, codes count as numbers.
-MOST_CATEGORIES = 255
+# Categories that are told apart in one column; with more, codes count as numbers.
+MOST_CATEGORIES = MISSING_BIN
+# Steps without gain on held-out rows after which boosting ends, and what counts as a gain.
+_PATIENCE, _LEAST_GAIN = 10, 1e-7
 
 
 @dataclass(frozen=True)
@@ -61,9 +68,9 @@ def boost(
         seed: of the choice of columns.
         held: rows, labels and weights that end the boosting when they no longer gain.
     """
-    return _boosted(
-        HistGradientBoostingClassifier, rows, labels, weights, n_codes, options, seed, held
-    )
+    n_classes = int(labels.max()) + 1
+    kind = _two_classes if n_classes == 2 else _many_classes
+    return _boosted(kind, n_classes, rows, labels, weights, n_codes, options, seed, held)
 
 
 def boost_numbers(
@@ -88,102 +95,146 @@ def boost_numbers(
         held: rows, numbers and weights that end the boosting when they no longer gain.
         loss: what the trees minimise.
     """
-    kind = partial(HistGradientBoostingRegressor, loss=loss)
-    return _boosted(kind, rows, targets, weights, n_codes, options, seed, held)
+    kind = _gamma if loss == "gamma" else _squared
+    return _boosted(kind, 1, rows, targets, weights, n_codes, options, seed, held)
+
+
+# --- losses: of outputs (n, K), gradients and hessians (n, K) and the loss of each row (n,) ------
+
+Part = tuple[FloatArray, FloatArray, FloatArray]
+Targets = FloatArray | IntegerArray
+
+
+def _two_classes(outputs: FloatArray, labels: Targets) -> Part:
+    f = outputs[:, 0]
+    p = 1.0 / (1.0 + np.exp(-f))
+    loss = np.logaddexp(0.0, f) - labels * f
+    return (p - labels)[:, None], (p * (1.0 - p))[:, None], loss
+
+
+def _many_classes(outputs: FloatArray, labels: Targets) -> Part:
+    top = outputs.max(axis=1, keepdims=True)
+    p = np.exp(outputs - top)
+    total = p.sum(axis=1, keepdims=True)
+    p /= total
+    mine = np.arange(len(labels)), labels.astype(np.int64)
+    loss = (np.log(total) + top)[:, 0] - outputs[mine]
+    gradient = p.copy()
+    gradient[mine] -= 1.0
+    return gradient, p * (1.0 - p), loss
+
+
+def _squared(outputs: FloatArray, targets: Targets) -> Part:
+    away = outputs[:, 0] - targets
+    return away[:, None], np.ones((len(targets), 1)), 0.5 * away * away
+
+
+def _gamma(outputs: FloatArray, targets: Targets) -> Part:
+    share: FloatArray = np.asarray(targets * np.exp(-outputs[:, 0]), dtype=float)
+    return (1.0 - share)[:, None], share[:, None], outputs[:, 0] + share
+
+
+def _start(
+    kind: Callable[..., Part], n_classes: int, targets: Targets, w: FloatArray
+) -> FloatArray:
+    """(K,) the best constant outputs."""
+    if kind in (_squared, _gamma):
+        mean = np.average(targets, weights=w)
+        return np.array([mean if kind is _squared else np.log(mean)])
+    share = np.bincount(targets.astype(np.int64), w, minlength=n_classes) / w.sum()
+    logs = np.log(np.maximum(share, np.finfo(float).tiny))
+    return np.array([logs[1] - logs[0]]) if n_classes == 2 else logs - logs.mean()
+
+
+# --- boosting -------------------------------------------------------------------------------------
 
 
 def _boosted(
-    kind: Callable[..., Any],
+    kind: Callable[..., Part],
+    n_classes: int,
     rows: FloatArray,
-    targets: FloatArray | IntegerArray,
+    targets: Targets,
     weights: FloatArray,
     n_codes: IntegerArray,
     options: BoostOptions,
     seed: int,
-    held: tuple[FloatArray, FloatArray | IntegerArray, FloatArray] | None,
+    held: tuple[FloatArray, Targets, FloatArray] | None,
 ) -> BoostedTrees:
-    """The trees of a scikit-learn booster of some kind, fitted to rows."""
-    is_category = (n_codes > 0) & (n_codes <= MOST_CATEGORIES)
-    model = kind(
-        learning_rate=options.rate,
-        max_iter=options.n_steps,
-        max_leaf_nodes=options.n_leaves,
-        min_samples_leaf=options.min_rows,
-        l2_regularization=options.ridge,
-        max_features=options.column_share,
-        categorical_features=is_category if is_category.any() else None,
-        early_stopping=held is not None,
-        n_iter_no_change=10,
-        random_state=seed,
-    )
-    given: dict[str, Any] = {}
+    """Trees that take a loss down step by step, a tree an output and step."""
+    rng = np.random.default_rng(seed)
+    is_category = np.asarray((n_codes > 0) & (n_codes <= MOST_CATEGORIES))
+    binning = Binning.of(rows, is_category, rng)
+    n_columns = max(1, int(np.ceil(options.column_share * rows.shape[1])))
+    limits = Limits(options.n_leaves, options.min_rows, options.ridge, n_columns)
+    grower = TreeGrower(binning.bins(rows), binning, limits)
+    w = weights / weights.mean()
+    baseline = _start(kind, n_classes, targets, w)
+    outputs = np.tile(baseline, (len(rows), 1))
+    grown: list[tuple[Grown, FloatArray]] = []
+    losses: list[float] = []
     if held is not None:
-        given = {"X_val": held[0], "y_val": held[1]}
-    # Weighted quantiles cost scikit-learn more than the boosting of a small table.
-    weighed = [weights] if held is None else [weights, held[2]]
-    if any((found != found[0]).any() for found in weighed):
-        given |= {"sample_weight": weights}
-        given |= {} if held is None else {"sample_weight_val": held[2]}
-    # A second thread would mostly wait for the first.
-    with threadpool_limits(limits=1, user_api="openmp"):
-        model.fit(rows, targets, **given)
-    return as_arrays(model, is_category, int(n_codes.max(initial=0)))
+        held_bins = binning.bins(held[0])
+        held_outputs = np.tile(baseline, (len(held[0]), 1))
+        held_share = held[2] / held[2].sum()
+        losses.append(float(held_share @ kind(held_outputs, held[1])[2]))
+    for _ in range(options.n_steps):
+        gradient, hessian, _ = kind(outputs, targets)
+        for k in range(baseline.size):
+            tree, leaf_of = grower.grow(w * gradient[:, k], w * hessian[:, k], rng)
+            g, h = tree.totals.T
+            values = np.where(tree.nodes[:, 0] < 0, -options.rate * g / (h + options.ridge), 0.0)
+            outputs[:, k] += values[leaf_of]
+            if held is not None:
+                held_outputs[:, k] += values[tree.leaves_of(held_bins)]
+            grown.append((tree, values))
+        if held is None:
+            continue
+        losses.append(float(held_share @ kind(held_outputs, held[1])[2]))
+        recent = losses[-_PATIENCE:]
+        if len(losses) > _PATIENCE and min(recent) > losses[-_PATIENCE - 1] - _LEAST_GAIN:
+            break
+    return _as_arrays(grown, binning, int(n_codes.max(initial=0)), baseline)
 
 
-def as_arrays(model: Any, is_category: BoolArray, n_codes: int) -> BoostedTrees:
-    """The trees of a fitted classifier or regressor over the columns it was given."""
-    # scikit-learn numbers the categorical columns first, and the categories it has seen anew.
-    column = np.concatenate([np.flatnonzero(is_category), np.flatnonzero(~is_category)])
+def _as_arrays(
+    grown: list[tuple[Grown, FloatArray]], binning: Binning, n_codes: int, baseline: FloatArray
+) -> BoostedTrees:
+    """The trees over values instead of bins."""
+    is_category = binning.is_category
     known = np.zeros((is_category.size, n_codes if is_category.any() else 0), dtype=bool)
-    seen: dict[int, Any] = {}
-    if is_category.any():
-        encoder = model._preprocessor.named_transformers_["encoder"]
-        for at, found in zip(np.flatnonzero(is_category), encoder.categories_, strict=True):
-            seen[int(at)] = found[np.isfinite(found)].astype(np.int64)
-            known[at, seen[int(at)]] = True
-    nodes, sets, roots, outputs = [], [], [], []
-    start = n_sets = 0
-    for step in model._predictors:
-        for output, tree in enumerate(step):
-            found = tree.nodes
-            leaf = found["is_leaf"].astype(bool)
-            feature = np.where(leaf, -1, column[found["feature_idx"]])
-            is_set = found["is_categorical"].astype(bool) & ~leaf
-            nodes.append(
-                (
-                    feature,
-                    np.where(leaf | is_set, 0.0, found["num_threshold"]),
-                    np.where(leaf, -1, found["left"].astype(np.int64) + start),
-                    np.where(leaf, -1, found["right"].astype(np.int64) + start),
-                    np.where(leaf, found["value"], 0.0),
-                    found["missing_go_to_left"].astype(bool),
-                    np.where(is_set, found["bitset_idx"].astype(np.int64) + n_sets, -1),
-                )
-            )
-            sides = np.zeros((len(tree.raw_left_cat_bitsets), known.shape[1]), dtype=bool)
-            for node in np.flatnonzero(is_set):
-                row = int(found["bitset_idx"][node])
-                words = np.ascontiguousarray(tree.raw_left_cat_bitsets[row])
-                bits = np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
-                codes = seen[int(feature[node])]
-                sides[row, codes] = bits[: codes.size]
-            sets.append(sides)
-            roots.append(start)
-            outputs.append(output)
-            start += found.size
-            n_sets += len(sides)
-    parts = [np.concatenate(arrays) for arrays in zip(*nodes, strict=True)]
+    for at in np.flatnonzero(is_category):
+        known[at, binning.cuts[at].astype(np.int64)] = True
+    sizes = np.array([len(tree.nodes) for tree, _ in grown])
+    starts = np.cumsum(sizes) - sizes
+    nodes = np.concatenate([tree.nodes for tree, _ in grown])  # (N, 5)
+    feature, inner = nodes[:, 0], nodes[:, 0] >= 0
+    is_set = inner & is_category[np.maximum(feature, 0)]
+    shift = np.repeat(starts, sizes)
+    sides = np.concatenate([goes_left(tree) for tree, _ in grown])[is_set]  # (C, BINS)
+    sets = np.zeros((len(sides), known.shape[1]), dtype=bool)
+    for row, at in enumerate(feature[is_set]):
+        codes = binning.cuts[at].astype(np.int64)
+        sets[row, codes] = sides[row, : codes.size]
     return BoostedTrees(
-        feature=parts[0],
-        threshold=parts[1],
-        left=parts[2],
-        right=parts[3],
-        value=parts[4],
-        missing_left=parts[5],
-        categories=parts[6],
-        left_categories=np.concatenate(sets),
+        feature=np.where(inner, feature, -1),
+        threshold=_thresholds(nodes, inner & ~is_set, binning),
+        left=np.where(inner, nodes[:, 2] + shift, -1),
+        right=np.where(inner, nodes[:, 3] + shift, -1),
+        value=np.concatenate([values for _, values in grown]),
+        missing_left=inner & (nodes[:, 4] > 0),
+        categories=np.where(is_set, np.cumsum(is_set) - 1, -1),
+        left_categories=sets,
         known_categories=known,
-        roots=np.array(roots, dtype=np.int64),
-        output=np.array(outputs, dtype=np.int64),
-        baseline=np.asarray(model._baseline_prediction, dtype=float).reshape(-1),
+        roots=starts,
+        output=np.arange(len(grown)) % baseline.size,
+        baseline=baseline,
     )
+
+
+def _thresholds(nodes: IntArray, numeric: BoolArray, binning: Binning) -> FloatArray:
+    """(N,) threshold of every numeric split; infinity where all values go left."""
+    answer = np.zeros(len(nodes))
+    for at, cuts in enumerate(binning.cuts):
+        mine = numeric & (nodes[:, 0] == at)
+        answer[mine] = np.append(cuts, np.inf)[nodes[mine, 1]]
+    return answer

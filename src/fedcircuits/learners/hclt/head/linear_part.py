@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from sklearn.linear_model import RidgeCV
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
@@ -51,6 +50,8 @@ def linear_trees(
     made = _Nodes()
     baseline = float(np.average(targets, weights=weights))
     if effects:
+        from sklearn.linear_model import RidgeCV  # takes longer to import than a small table to learn
+
         design = np.concatenate([features for _, features in effects], axis=1)
         fitted = RidgeCV(alphas=_PENALTIES).fit(design, targets, sample_weight=weights)
         baseline = float(fitted.intercept_)
