@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import LearningError
@@ -246,7 +245,7 @@ def _near_copies(table: Table, names: set[str]) -> list[str]:
     for i, at in enumerate(columns):
         seen = table.observed[rows, at]
         if seen.sum() >= least:
-            mine = rankdata(table.values[rows[seen], at])
+            mine = mean_ranks(table.values[rows[seen], at])
             ranks[i, seen] = mine - mine.mean()
     size = np.sqrt(np.square(ranks).sum(axis=1))
     ranks /= np.where(size > 0, size, 1.0)[:, None]
@@ -288,3 +287,9 @@ def table_family(variable: Variable) -> str:
     """Name of the leaf family that holds a table of the variable's states."""
     by_kind = {"continuous": "histogram", "count": "count_table"}
     return by_kind.get(variable.kind, "categorical")
+
+
+def mean_ranks(values: FloatArray) -> FloatArray:
+    """(n,) ranks from 1, equal values sharing their mean."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[which])

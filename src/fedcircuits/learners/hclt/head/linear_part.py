@@ -50,7 +50,9 @@ def linear_trees(
     made = _Nodes()
     baseline = float(np.average(targets, weights=weights))
     if effects:
-        from sklearn.linear_model import RidgeCV  # takes longer to import than a small table to learn
+        from sklearn.linear_model import (
+            RidgeCV,  # takes longer to import than a small table to learn
+        )
 
         design = np.concatenate([features for _, features in effects], axis=1)
         fitted = RidgeCV(alphas=_PENALTIES).fit(design, targets, sample_weight=weights)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
+from scipy import optimize
 
 from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.tilt.priors import (
@@ -24,6 +24,7 @@ from fedcircuits.learners.hclt.tilt.rows import Rows, plain_flows, plain_logits
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser
 from fedcircuits.learners.hclt.tilt.tilted_pass import TiltedPass, sums_by_index
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass, Upward
+from fedcircuits.learners.prepare import mean_ranks
 
 # Ridge on the root logits, in rows: keeps states that few rows use near zero.
 _ROOT_RIDGE = 5.0
@@ -119,7 +120,7 @@ def _auc(logits: FloatArray, labels: IntegerArray) -> float | None:
     n_negative = len(labels) - n_positive
     if logits.shape[1] != 2 or n_positive == 0 or n_negative == 0:
         return None
-    ranks = stats.rankdata(logits[:, 1] - logits[:, 0])
+    ranks = mean_ranks(logits[:, 1] - logits[:, 0])
     surplus = float(ranks[positive].sum()) - n_positive * (n_positive + 1) / 2
     return surplus / (n_positive * n_negative)
 
