@@ -19,7 +19,11 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.errors import FederationError, unknown_name
-from fedcircuits.federation.agreement._shared.aligned import aligned_share, common_rows
+from fedcircuits.federation.agreement._shared.aligned import (
+    aligned_rows,
+    aligned_share,
+    common_rows,
+)
 from fedcircuits.federation.agreement._shared.validation import (
     EVIDENCE,
     TRIES,
@@ -175,7 +179,7 @@ def fallbacks(server: Server) -> list[Rule]:
     Each is followed by one of fewer clusters, for policies that refuse small groups.
     """
     few = Latent(label_private=True, n_clusters=4)
-    latent: list[Rule] = [Latent(label_private=True), few] if common_rows(server).size else []
+    latent: list[Rule] = [Latent(label_private=True), few] if aligned_rows(server).size else []
     return [*latent, Independent(glueing="naive"), Independent(glueing="naive", n_clusters=1)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from fedcircuits.errors import FederationError, unknown_name
-from fedcircuits.federation.agreement._shared.aligned import common_rows
+from fedcircuits.federation.agreement._shared.aligned import aligned_rows
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.auto import LABEL_PRIVATE, choose, with_label_use
 from fedcircuits.federation.agreement.base import Rule
@@ -60,8 +60,8 @@ def make_rule(
     if name == "auto":
         return choose(server, take, options, refused)
     reason = "named by the caller"
-    if name == "latent" and Anchors.applies(server) and not common_rows(server).size:
-        name, reason = "anchors", "'latent' was named, and no row is held by all clients"
+    if name == "latent" and Anchors.applies(server) and not aligned_rows(server).size:
+        name, reason = "anchors", "'latent' was named, and no row is held by two clients"
     try:
         made: Rule = with_label_use(RULES[name](**options), server)
     except TypeError:

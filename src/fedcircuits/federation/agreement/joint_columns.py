@@ -149,7 +149,7 @@ def _add_seconds(seconds: dict[str, float], answers: Mapping[str, m.BranchDone])
 def _start(server: Server, n_classes: int, n_clusters: int, within_label: bool) -> FloatArray:
     """(n, R) shares of aligned rows by their index tuples; other rows are mapped by their own."""
     clustered = cluster_everywhere(server, n_clusters, within_label)
-    indices = aligned_indices(server, clustered)
+    indices = aligned_indices(server, clustered, common_rows(server))
     strata = strata_of_rows(server, clustered, indices, within_label)
     sizes = [clustered[c].rows.size for c in server.clients]
     model = fit_tuples(indices, strata, sizes, n_classes, named_rng(server.seed, "latent"))

@@ -6,8 +6,9 @@ over columns and class where their learner knows about labels:
 
     p(x) = sum_l q(l) prod_S sum_{c in holders(S)} w(c | l, S) p_c(x_S | l)
 
-Rows that are not aligned are mapped through r(l | k_c). Where the label's owner clusters within
-class, latent classes are fitted within its strata, so that a class never mixes labels.
+Rows are aligned that two clients or more hold: a tuple has a gap where a client does not have the
+row. Rows that one client alone has are mapped through r(l | k_c). Where the label's owner clusters
+within class, latent classes are fitted within its strata, so that a class never mixes labels.
 
 The rest of it: `_shared/latent_classes.py` (the EM), `client/clustering.py` (the clusters k and the
 draws of l) and `client/jobs.py` (the fits).
@@ -24,9 +25,9 @@ from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.aligned import (
     aligned_indices,
+    aligned_rows,
     assign_classes,
     cluster_everywhere,
-    common_rows,
     strata_of_rows,
 )
 from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs
@@ -124,9 +125,10 @@ class Latent(Declared):
             )
         tilts = self._fit_tilts(server)
         within_label = not self.label_private and tilts is None
-        n_clusters = self.n_clusters or automatic_clusters(common_rows(server).size)
+        numbers = aligned_rows(server)
+        n_clusters = self.n_clusters or automatic_clusters(numbers.size)
         clustered = cluster_everywhere(server, n_clusters, within_label)
-        indices = aligned_indices(server, clustered)
+        indices = aligned_indices(server, clustered, numbers)
         strata = strata_of_rows(server, clustered, indices, within_label)
         sizes = [clustered[c].rows.size for c in server.clients]
         rng = named_rng(server.seed, "latent")
@@ -148,8 +150,8 @@ class Latent(Declared):
         classes = model.log_joint(indices).argmax(axis=1)
         n_classes = len(model.log_q)
         tables = {client: model.given_cluster(at) for at, client in enumerate(server.clients)}
-        common = common_rows(server)
-        assign_classes(server, server.clients, LATENT_CLASSES, common, classes, n_classes, tables)
+        numbers = aligned_rows(server)
+        assign_classes(server, server.clients, LATENT_CLASSES, numbers, classes, n_classes, tables)
         return np.bincount(classes, minlength=n_classes).astype(float)
 
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:

@@ -26,7 +26,11 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement._shared.aligned import aligned_indices, cluster_everywhere
+from fedcircuits.federation.agreement._shared.aligned import (
+    aligned_indices,
+    cluster_everywhere,
+    common_rows,
+)
 from fedcircuits.federation.agreement._shared.class_models import cell_of, fit_clusters
 from fedcircuits.federation.agreement._shared.latent_classes import fit_within_strata
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
@@ -79,7 +83,7 @@ def train_on_table(
     clustered = cluster_everywhere(server, n_clusters, not label_private, epsilon=of_index)
     sizes = [clustered[c].rows.size for c in server.clients]
     rng = named_rng(server.seed, "latent-table")
-    indices = aligned_indices(server, clustered)
+    indices = aligned_indices(server, clustered, common_rows(server))
     if randomised:
         _check_cells(sizes)
         shares = [clustered[c].rows / clustered[c].rows.sum() for c in server.clients]

@@ -197,7 +197,7 @@ class Client(Tilting, Validation):
     def _cluster(self, request: m.Cluster) -> m.Clustered:
         table = self._have()
         columns = [c for c in request.columns if c in table.schema and c != self._label]
-        strata = self._strata(request.within_label)
+        strata = self._strata(request.within_label, unknown=True)
         rng = named_rng(self._seed, self.name, request.group)
         index, stratum_of = cluster_rows(
             table.columns(columns) if columns else table, strata, request.n_clusters, rng
@@ -230,10 +230,10 @@ class Client(Tilting, Validation):
         rng = named_rng(self._seed, self.name, "start")
         return own_centres(table, self._strata(request.within_label), request, rng)
 
-    def _strata(self, within_label: bool) -> IntArray:
+    def _strata(self, within_label: bool, *, unknown: bool = False) -> IntArray:
         """(n,) the label of every row where clusters are to be within it."""
         return (
-            strata_of_label(self._have(), self._label)
+            strata_of_label(self._have(), self._label, unknown)
             if within_label
             else np.zeros(len(self._have()), dtype=int)
         )

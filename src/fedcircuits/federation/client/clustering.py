@@ -77,12 +77,19 @@ def cluster_rows(
     return index, np.array(stratum_of, dtype=np.int64)
 
 
-def strata_of_label(table: Table, label: str | None) -> IntArray:
-    """(n,) label code of every row, 0 where there is no label."""
+def strata_of_label(table: Table, label: str | None, unknown: bool = False) -> IntArray:
+    """(n,) label code of every row, 0 where there is no label.
+
+    Args:
+        table: the rows.
+        label: its name, or None.
+        unknown: whether rows without a known label are a stratum of their own, after the others.
+    """
     if label is None or label not in table.schema:
         return np.zeros(len(table), dtype=np.int64)
     at = table.schema.position(label)
-    return np.where(table.observed[:, at], table.values[:, at], 0).astype(np.int64)
+    other = table.schema.variables[at].n_codes if unknown else 0
+    return np.where(table.observed[:, at], table.values[:, at], other).astype(np.int64)
 
 
 def unnamed(strata: IntArray) -> IntArray:

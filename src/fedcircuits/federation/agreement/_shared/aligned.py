@@ -31,9 +31,24 @@ def common_rows(server: Server) -> IntArray:
     return np.sort(common)
 
 
+def aligned_rows(server: Server) -> IntArray:
+    """Numbers of the rows that two clients or more hold, sorted."""
+    here = [server.aligned[client] for client in server.clients if client in server.aligned]
+    if not here:
+        return np.zeros(0, dtype=np.int64)
+    numbers, holders = np.unique(np.concatenate(here), return_counts=True)
+    return np.asarray(numbers[holders > 1])
+
+
 def aligned_share(server: Server) -> float:
-    """Share of the smallest client's rows that every client holds."""
-    return common_rows(server).size / max(1, min(server.n_rows[c] for c in server.clients))
+    """Least share of a client's rows that another client holds too."""
+    numbers = aligned_rows(server)
+    nowhere = np.zeros(0, dtype=np.int64)
+    return min(
+        int(np.isin(server.aligned.get(client, nowhere), numbers).sum())
+        / max(1, server.n_rows[client])
+        for client in server.clients
+    )
 
 
 def choice_of(server: Server, client: str, numbers: IntArray) -> Bytes:
@@ -126,12 +141,19 @@ def cluster_everywhere(
     return server.call(m.CLUSTER, requests)
 
 
-def aligned_indices(server: Server, clustered: Mapping[str, m.Clustered]) -> IntArray:
-    """(rows, C) clusters of the rows that every client holds."""
-    common = common_rows(server)
-    if common.size == 0:
+def aligned_indices(
+    server: Server, clustered: Mapping[str, m.Clustered], rows: IntArray
+) -> IntArray:
+    """(n, C) clusters of rows at every client, -1 where a client does not hold the row.
+
+    Args:
+        server: the run.
+        clustered: what the clients replied.
+        rows: (n,) numbers, sorted.
+    """
+    if rows.size == 0:
         raise FederationError(
-            "no row is held by every client, so nothing can be counted: use "
+            "no row is held by the clients together, so nothing can be counted: use "
             "agreement='independent', or 'product' where the label is shared"
         )
     columns = []
@@ -141,16 +163,27 @@ def aligned_indices(server: Server, clustered: Mapping[str, m.Clustered]) -> Int
             index = unpack_codes(reply.indices, numbers.size, reply.rows.size)
         except StorageError as error:
             raise ClientError(client, f"a reply that cannot be read: {error}") from None
-        columns.append(index[np.searchsorted(numbers, common)])
+        mine = np.full(rows.size, -1, dtype=np.int64)
+        here = np.isin(rows, numbers)
+        mine[here] = index[np.searchsorted(numbers, rows[here])]
+        columns.append(mine)
     return np.stack(columns, axis=1)
 
 
 def strata_of_rows(
     server: Server, clustered: Mapping[str, m.Clustered], indices: IntArray, within_label: bool
 ) -> IntArray:
-    """(n,) the stratum of each aligned row: the label owner's, where it clusters within class."""
-    holders = server.label_holders
-    if not holders or not within_label:
+    """(n,) the stratum of each aligned row: its class, where the label's owners cluster within it.
+
+    -1 where no owner holds the row, or none knows its class. Strata of a client are numbered by the
+    classes that it has rows of, in their order; one more is of rows without a known class.
+    """
+    if not server.label_holders or not within_label:
         return np.zeros(len(indices), dtype=np.int64)
-    at = server.clients.index(holders[0])
-    return np.asarray(clustered[holders[0]].strata[indices[:, at]])
+    strata = np.full(len(indices), -1, dtype=np.int64)
+    for owner in server.label_owners:
+        index = indices[:, server.clients.index(owner)]
+        present = np.append(np.flatnonzero(server.label_counts[owner]), -1)
+        at = np.minimum(clustered[owner].strata[index], present.size - 1)
+        strata = np.where((strata < 0) & (index >= 0), present[at], strata)
+    return strata

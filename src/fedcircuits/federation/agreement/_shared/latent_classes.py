@@ -26,10 +26,11 @@ class LatentClasses:
     log_r: list[FloatArray]
 
     def log_joint(self, indices: IntArray) -> FloatArray:
-        """(n, R) log q(l) prod_c r_c(k_c | l) of index tuples (n, C)."""
+        """(n, R) log q(l) prod_c r_c(k_c | l) of index tuples (n, C); -1 is a gap, summed out."""
         total = np.tile(self.log_q, (len(indices), 1))
         for c, table in enumerate(self.log_r):
-            total += table[:, indices[:, c]].T
+            here = indices[:, c] >= 0
+            total[here] += table[:, indices[here, c]].T
         return total
 
     def given_cluster(self, client: int) -> FloatArray:
@@ -50,7 +51,7 @@ def fit_latent_classes(
     """EM on distinct index tuples, the best of several starts.
 
     Args:
-        tuples: (t, C) distinct index tuples.
+        tuples: (t, C) distinct index tuples, -1 where a client does not hold the row.
         counts: (t,) how often each occurs.
         sizes: K_c of each client.
         n_classes: R.
@@ -59,7 +60,11 @@ def fit_latent_classes(
         n_steps: most EM steps.
     """
     weights = counts / counts.sum()
-    marginals = [np.bincount(tuples[:, c], weights, size) for c, size in enumerate(sizes)]
+    here = tuples >= 0
+    marginals = []
+    for c, size in enumerate(sizes):
+        mine = np.bincount(tuples[here[:, c], c], weights[here[:, c]], size)
+        marginals.append(mine / max(mine.sum(), 1e-300))
     pseudo = PSEUDO_ROWS / counts.sum()
     best: tuple[float, LatentClasses] | None = None
     for _ in range(n_starts):
@@ -71,7 +76,7 @@ def fit_latent_classes(
             tables = []
             for c, size in enumerate(sizes):
                 table = np.tile(pseudo * marginals[c] + 1e-6 / size, (n_classes, 1))
-                np.add.at(table.T, tuples[:, c], mass)
+                np.add.at(table.T, tuples[here[:, c], c], mass[here[:, c]])
                 tables.append(np.log(table / table.sum(axis=1, keepdims=True)))
             model = LatentClasses(np.log(q / q.sum()), tables)
             joint = model.log_joint(tuples)
@@ -131,11 +136,17 @@ def fit_tuples(
     """Latent classes of the index tuples of rows.
 
     Args:
-        indices: (n, C) cluster of each row at each client.
-        strata: (n,) stratum of each row, which its tuple decides.
+        indices: (n, C) cluster of each row at each client, -1 where it does not hold the row.
+        strata: (n,) stratum of each row, which its tuple decides; -1 where it is not known: such
+            rows are left out, unless no row has a stratum.
         sizes: K_c of each client.
         n_classes: R in all.
         rng: source of the starts.
     """
+    known = strata >= 0
+    if known.any():
+        indices, strata = indices[known], strata[known]
+    else:
+        strata = np.zeros_like(strata)
     tuples, first, counts = np.unique(indices, axis=0, return_index=True, return_counts=True)
     return fit_within_strata(tuples, counts.astype(float), sizes, strata[first], n_classes, rng)
