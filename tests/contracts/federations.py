@@ -21,7 +21,11 @@ Reply = bytes | Exception
 
 
 def split(setting: str, rows: pd.DataFrame | None = None) -> dict[str, pd.DataFrame]:
-    """A table over two or three clients; the label is shared in hybrid, on one vertically."""
+    """A table over two or three clients; the label is shared in hybrid, on one vertically.
+
+    "branches" is hybrid too: two clients with the same columns and different rows, and a third
+    with other columns of all these rows.
+    """
     rows = table() if rows is None else rows
     n = len(rows)
     if setting == "horizontal":
@@ -31,6 +35,13 @@ def split(setting: str, rows: pd.DataFrame | None = None) -> dict[str, pd.DataFr
             "a": rows[[ID, "height", "colour", LABEL]],
             "b": rows[[ID, "visits"]].iloc[::-1].reset_index(drop=True),
             "c": rows[[ID, "size"]].iloc[5:].reset_index(drop=True),
+        }
+    if setting == "branches":
+        mine = rows[[ID, "height", "colour", LABEL]]
+        return {
+            "a": mine.iloc[: n // 2],
+            "b": mine.iloc[n // 2 :].reset_index(drop=True),
+            "c": rows[[ID, "visits", "size"]],
         }
     return {
         "a": rows[[ID, "height", "colour", "size", LABEL]].iloc[: int(0.7 * n)],

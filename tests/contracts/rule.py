@@ -110,6 +110,13 @@ def both_split() -> dict[str, pd.DataFrame]:
     return {"a": table[:300][["id", "x0", "x1", "x2", "y"]], "b": table[100:][["id", "x2", "x3"]]}
 
 
+def branches_and_register() -> dict[str, pd.DataFrame]:
+    """Two clients with the same columns and different rows, a third with others of all rows."""
+    table = small_table()
+    mine = table[["id", "x0", "x1", "y"]]
+    return {"a": mine[:200], "b": mine[200:], "c": table[["id", "x2", "x3", "x4"]]}
+
+
 class RuleContract:
     """Laws of every rule."""
 

@@ -87,6 +87,13 @@ def both_split_label_shared() -> Frames:
     return {"A": whole[n:][[ID, "a", "b", "c", LABEL]], "B": whole[:-n][[ID, "c", "d", LABEL]]}
 
 
+def branches_and_register() -> Frames:
+    """Two clients with the same columns and different rows, a third with others of all rows."""
+    whole, n = table(), 1000
+    mine = whole[[ID, "a", "b", LABEL]]
+    return {"A": mine[:n], "B": mine[n:], "C": whole[[ID, "c", "d"]]}
+
+
 SPLITS: dict[str, Callable[[], Frames]] = {
     "rows": rows_split,
     "rows uneven": rows_split_unevenly,
@@ -94,6 +101,7 @@ SPLITS: dict[str, Callable[[], Frames]] = {
     "columns shared": columns_split_label_shared,
     "both": both_split,
     "both shared": both_split_label_shared,
+    "branches": branches_and_register,
 }
 LATENT = Latent(n_classes=6, n_clusters=6)
 # Rule and split, learned by a small circuit.
@@ -111,6 +119,8 @@ RULES: dict[str, tuple[Any, str]] = {
     "latent, columns": (LATENT, "columns"),
     "latent, columns shared": (LATENT, "columns shared"),
     "latent, both": (LATENT, "both"),
+    "latent, branches": (LATENT, "branches"),
+    "product, branches": (ProductOfClasses(), "branches"),
     "latent, table": (Latent(n_classes=6, n_clusters=6, table=True), "columns"),
     "em, columns": (Em(n_clusters=4, n_steps=10), "columns"),
     "joint, columns": (Joint(1, n_classes=4, n_clusters=4), "columns"),

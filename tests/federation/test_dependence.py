@@ -119,3 +119,20 @@ def test_shared_columns_do_not_hide_it() -> None:
     }
     fed = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement="latent")
     assert accuracy(fed) >= 0.95
+
+
+@pytest.mark.parametrize("label_use", ["sent", "used"])
+def test_rows_that_only_two_of_three_clients_hold_carry_it(label_use: str) -> None:
+    """Two branches with different customers beside a register of all of them; no row is at all."""
+    rows = xor(ROWS, 0)
+    branch, half = rows[["id", "u", "u2", "y"]], ROWS // 2
+    frames = {
+        "north": branch[:half],
+        "south": branch[half:],
+        "register": rows[["id", "v", "v2", "w"]],
+    }
+    fed = fc.federate(
+        frames, id="id", label="y", learner=LEARNER, agreement=Latent(), label_use=label_use
+    )
+    assert set(fed.schema.names) == {"u", "u2", "v", "v2", "w", "y"}
+    assert accuracy(fed) > (0.9 if label_use == "sent" else 0.7)

@@ -16,6 +16,7 @@ from contracts.rule import (
     LEARNER,
     RuleContract,
     both_split,
+    branches_and_register,
     columns_split,
     columns_split_label_shared,
     rows_split,
@@ -79,6 +80,14 @@ class TestLatentLabelShared(RuleContract):
 
 class TestLatentBothSplit(RuleContract):
     rule, clients = Latent(n_classes=6, n_clusters=4), staticmethod(both_split)
+
+
+class TestLatentBranchesAndRegister(RuleContract):
+    rule, clients = Latent(n_classes=6, n_clusters=4), staticmethod(branches_and_register)
+
+
+class TestProductBranchesAndRegister(RuleContract):
+    rule, clients = ProductOfClasses(), staticmethod(branches_and_register)
 
 
 class TestLatentWithoutLabel(RuleContract):

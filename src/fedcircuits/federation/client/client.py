@@ -101,6 +101,7 @@ class Client(Tilting, Validation):
         self._kinds = {k: v for k, v in (kinds or {}).items() if k in self._frame.columns}
         self._missing_values = missing_values
         self._label: str | None = None
+        self._label_was_sent = False  # by its owners; else it is a column of mine
         self._seed = 0
         self._table: Table | None = None
         self._aligned = AlignedRows(name)
@@ -149,7 +150,7 @@ class Client(Tilting, Validation):
     def _agree(self, request: m.Agree) -> m.Ready:
         schema = Schema.from_json(request.schema)
         mine = schema.select([n for n in schema.names if n in self._frame.columns])
-        self._label, self._seed = request.label, request.seed
+        self._label, self._seed, self._label_was_sent = request.label, request.seed, False
         self._table = mine.encode(
             self._frame[list(mine.names)],
             missing_values=self._missing_values,
@@ -188,7 +189,7 @@ class Client(Tilting, Validation):
         """Add the label to my table: known for rows that its owners hold too, else missing."""
         assert self._label is not None
         taken = self._aligned.with_label(self._have(), self._label, request, self._sealing)
-        self._table = taken
+        self._table, self._label_was_sent = taken, True
         return m.Ready(len(taken), label_counts(taken, self._label))
 
     # --- agreement --------------------------------------------------------------------------------
@@ -197,7 +198,9 @@ class Client(Tilting, Validation):
     def _cluster(self, request: m.Cluster) -> m.Clustered:
         table = self._have()
         columns = [c for c in request.columns if c in table.schema and c != self._label]
-        strata = self._strata(request.within_label, unknown=True)
+        # Rows whose label was sent and those whose label was not must be able to share a cluster.
+        within = request.within_label and not self._label_was_sent
+        strata = self._strata(within, unknown=True)
         rng = named_rng(self._seed, self.name, request.group)
         index, stratum_of = cluster_rows(
             table.columns(columns) if columns else table, strata, request.n_clusters, rng
