@@ -25,12 +25,19 @@ from fedcircuits.learners.einet.leaves import (
     Gaussian,
 )
 from fedcircuits.learners.einet.network.layout import lay_out
-from fedcircuits.learners.einet.network.network import LayerKind, initial_parameters, make_network
+from fedcircuits.learners.einet.network.network import (
+    LayerKind,
+    initial_parameters,
+    make_network,
+    with_own_sums,
+)
+from fedcircuits.learners.einet.structures.class_copies import class_copies
 from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
 from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
 from fedcircuits.learners.einet.structures.random_trees import random_trees
 from fedcircuits.learners.einet.structures.regions import Partition, RegionGraph
 from fedcircuits.learners.einet.training.checkpoint import State
+from fedcircuits.learners.einet.training.fine_tune import FineTuning, fine_tuned
 from fedcircuits.learners.einet.training.rows import Rows
 from fedcircuits.learners.einet.training.train import Method, Schedule, out_of_memory, train
 from fedcircuits.schema import Table
@@ -39,8 +46,11 @@ from fedcircuits.schema.images import Colour, pixel_places, table_in_colour
 Structure = Literal["hclt", "poon-domingos", "random-trees"]
 Leaf = Literal["categorical", "discretised-gaussian", "binomial", "gaussian"]
 Precision = Literal["float32", "tf32", "bf16", "float64"]
+ClassSums = Literal["own", "shared"]
 # Rows the start is taken from; more would not change it.
 START_ROWS = 2048
+# Share of the rows that choose the epochs of fine-tuning, and how few say nothing.
+HELD_OUT, LEAST_HELD_OUT = 0.1, 30
 
 
 @dataclass(frozen=True)
@@ -51,10 +61,16 @@ class EiNet:
         structure: "hclt" (a hidden tree learned from data), "poon-domingos" (rectangles of an
             image) or "random-trees".
         layer: "cp" or "tucker".
-        width: Nodes per region; None chooses 32 on a CPU and 128 on a GPU.
+        width: Nodes per region; None chooses 32 on a CPU and 128 on a GPU, and where every class
+            has sums of its own that over the square root of the number of classes, at least 8.
         leaf: Leaves of pixels: "categorical", "discretised-gaussian" or "binomial"; "gaussian"
             also gives continuous columns Gaussian leaves instead of histograms.
         label: Variable whose outcomes get a root each.
+        class_sums: Where there is a label: "own" gives every class sums of its own, over leaves
+            that all classes share; "shared" gives it a root of its own alone.
+        fine_tune: Most epochs of ascent on log p(label | rest) after EM, of which those are kept
+            that help a tenth of the rows, held out for it (see `training/fine_tune.py`); 0 for
+            none.
         colour: "ycocg" learns red, green and blue pixels as Y, Co and Cg (reversible, so that a
             log-mass means the same); "rgb" as they are.
         pieces: Cells per side of a Poon-Domingos grid.
@@ -87,6 +103,8 @@ class EiNet:
     width: int | None = None
     leaf: Leaf = "categorical"
     label: str | None = None
+    class_sums: ClassSums = "own"
+    fine_tune: int = 0
     colour: Colour = "rgb"
     pieces: int | tuple[int, int] = 8
     depth: int = 4
@@ -113,7 +131,7 @@ class EiNet:
     def __post_init__(self) -> None:
         for name, kind in (
             ("structure", Structure), ("layer", LayerKind), ("leaf", Leaf), ("method", Method),
-            ("precision", Precision), ("colour", Colour),
+            ("precision", Precision), ("colour", Colour), ("class_sums", ClassSums),
         ):  # fmt: skip
             value, known = getattr(self, name), get_args(kind)
             if value not in known:
@@ -182,7 +200,9 @@ class EiNet:
         seed = int(rng.integers(2**31))
         graph = self._graph(inner, x, observed, rng, device)
         families = [self._family(column) for column in columns]
-        width = self.width if self.width is not None else (32 if device.type == "cpu" else 128)
+        own = n_classes > 1 and self.class_sums == "own" and bool(graph.partitions)
+        width = self._width(device, n_classes if own else 1)
+        graph = class_copies(graph, n_classes) if own else graph
         network = make_network(lay_out(graph), families, width, self.layer, n_classes)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         some = np.sort(rng.permutation(len(x))[:START_ROWS])
@@ -196,20 +216,46 @@ class EiNet:
             )
         except torch.OutOfMemoryError as error:
             raise out_of_memory(network, self.batch, error) from error
+        if own:
+            start = with_own_sums(network, start)
         weights = None if table.weights is None else np.asarray(table.weights, dtype=np.float64)
         rows = Rows(x, None if everything else observed, labels, weights)
         schedule = self._schedule("tf32" if dtype == torch.float64 else self.precision)
+        rows, held_out = self._held_out(rows, rng)
         state = train(network, start, rows, schedule, seed, self.checkpoint, self._report)
+        params = state.params
+        losses: list[float] = []
+        if held_out is not None:
+            how = FineTuning(self.fine_tune, self.batch, pseudo_count=self.pseudo_count)
+            params, losses = fine_tuned(network, params, rows, held_out, how, seed)
         report = FitReport(
             "einet",
             time.perf_counter() - began,
             {"width": width, "structure": self.structure, "layer": self.layer, "leaf": self.leaf,
              "regions": len(graph.scopes), "device": device.type, **asdict(schedule)},
             state.history,
+            _fine_tuning(losses),
         )  # fmt: skip
         return EiNetDensity(
-            table.schema, network, state.params, columns, self.label, report, max(64, self.batch)
+            table.schema, network, params, columns, self.label, report, max(64, self.batch)
         )
+
+    def _width(self, device: torch.device, n_copies: int) -> int:
+        """Return the nodes per region; copies for classes are narrower, so that the cost is not."""
+        if self.width is not None:
+            return self.width
+        width = 32 if device.type == "cpu" else 128
+        return width if n_copies == 1 else max(8, round(width / np.sqrt(n_copies)))
+
+    def _held_out(self, rows: Rows, rng: np.random.Generator) -> tuple[Rows, Rows | None]:
+        """Return the rows to train on, and those on which fine-tuning is judged, if there is."""
+        if self.fine_tune == 0 or rows.labels is None:
+            return rows, None
+        known = rng.permutation(np.flatnonzero(rows.labels >= 0))
+        held = np.sort(known[: round(HELD_OUT * known.size)])
+        if held.size < LEAST_HELD_OUT:
+            return rows, None
+        return rows.chosen(np.setdiff1d(np.arange(len(rows)), held)), rows.chosen(held)
 
     def _schedule(self, precision: str) -> Schedule:
         step, last = self.step, self.last_step
@@ -320,3 +366,12 @@ class EiNet:
         scopes = tuple(tuple(sorted(of_grid[v] for v in scope)) for scope in graph.scopes)
         partitions = tuple(Partition(p.region, p.children) for p in graph.partitions)
         return RegionGraph(graph.n_variables, scopes, partitions, graph.root, graph.kind)
+
+
+def _fine_tuning(losses: list[float]) -> dict[str, Any]:
+    """Return what the report says of fine-tuning: epochs kept, held-out -log p(label | rest)."""
+    if not losses:
+        return {}
+    epochs = int(np.argmin(losses))
+    gain = losses[0] - losses[epochs]
+    return {"fine-tuning for the label": {"epochs": epochs, "gain": gain, "losses": losses}}

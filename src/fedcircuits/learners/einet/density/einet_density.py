@@ -37,6 +37,7 @@ from fedcircuits.schema.events import Region
 from fedcircuits.schema.images import pixel_places
 
 KIND = "einet"
+MOST_ROWS = 65_536  # of a batch, in a file
 
 
 def _numbers_of(variable: Variable, values: FloatArray) -> FloatArray:
@@ -352,6 +353,7 @@ class EiNetDensity(Density):
         header |= {
             "schema": self.schema.to_json(),
             "label": self.label,
+            "batch": self.batch,  # answers of other batches differ in their last digits
             "columns": [[c.kind, c.n_values, c.shift, c.scale] for c in self.columns],
             "fit_report": None if self.fit_report is None else self.fit_report.to_json(),
         }
@@ -367,10 +369,12 @@ class EiNetDensity(Density):
                 for kind, n, shift, scale in header["columns"]
             )
             network, params = unpack_network(header, record.arrays, len(columns))
-            report = header["fit_report"]
+            report, batch = header["fit_report"], int(header.get("batch", 256))
+            if not 1 <= batch <= MOST_ROWS:
+                raise ValueError(f"a batch of {batch} rows")
             return EiNetDensity(
                 Schema.from_json(header["schema"]), network, params, columns, header["label"],
-                None if report is None else FitReport.from_json(report),
+                None if report is None else FitReport.from_json(report), batch,
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
             raise StorageError(f"the EiNet in the file is damaged: {error!r}") from error

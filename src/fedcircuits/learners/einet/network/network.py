@@ -252,3 +252,17 @@ def initial_parameters(
         made = block.family.initial(values, known, width, generator)
         leaves.append({name: tensor.to(dtype) for name, tensor in made.items()})
     return Parameters(weights, root, prior, tuple(leaves))
+
+
+def with_own_sums(network: Network, params: Parameters) -> Parameters:
+    """Return a start at which every class uses its own copy of the structure alone.
+
+    The root's partitions are in the order of the classes (`structures/class_copies.py`). Smoothing
+    lets a class use a little of the others' copies later.
+    """
+    n_classes = network.n_classes
+    copy_of = torch.arange(len(params.root), device=params.device) * n_classes // len(params.root)
+    mine = copy_of.unsqueeze(1) == torch.arange(n_classes, device=params.device)  # (R, classes)
+    root = params.root * mine.view(*mine.shape, *([1] * (params.root.dim() - 2)))
+    normalise_(network, params.weights, root)
+    return Parameters(params.weights, root, params.prior, params.leaves)

@@ -126,8 +126,24 @@ def ascend_(
     Returns:
         The updated parameters.
     """
-    found = gradient(network, params, counts, pseudo_count, share)
-    moves = {n: d.mul_(learning_rate) for n, d in _directions(found, moments).items()}
+    return move_(
+        network, params, gradient(network, params, counts, pseudo_count, share), learning_rate,
+        moments,
+    )  # fmt: skip
+
+
+def move_(
+    network: Network,
+    params: Parameters,
+    slopes: dict[str, Tensor],
+    learning_rate: float,
+    moments: Moments,
+) -> Parameters:
+    """Takes one step of Adam along a gradient in the coordinates of `gradient`.
+
+    Sum weights are updated in place; leaf parameters are replaced.
+    """
+    moves = {n: d.mul_(learning_rate) for n, d in _directions(slopes, moments).items()}
     if "weights" in moves:
         params.weights.mul_(moves["weights"].exp_())
     params.root.mul_(moves["root"].exp_())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,6 +47,14 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def chosen(self, rows: NDArray[np.int64]) -> Rows:
+        """Some of the rows, in host memory."""
+
+        def some(array: Any) -> Any:
+            return None if array is None else array[rows]
+
+        return Rows(self.x[rows], some(self.observed), some(self.labels), some(self.weights))
 
     def take(self, rows: NDArray[np.int64] | slice, device: torch.device) -> Batch:
         """Some rows, copied to the device."""

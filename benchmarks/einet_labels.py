@@ -1,0 +1,103 @@
+"""Labels of EiNets: accuracy and likelihood by how classes are built in, on digits and MNIST.
+
+    python benchmarks/einet_labels.py [--data DIR] [--seeds 3] [--images 3000] [--only digits]
+
+Rows: no label (likelihood alone), one root a class, sums of their own for every class, and the
+same with fine-tuning chosen on a tenth of the training rows; beside a random forest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
+
+import fedcircuits as fc
+import tables
+
+MODELS: dict[str, dict[str, Any] | None] = {
+    "no label": None,
+    "one root a class": {"class_sums": "shared"},
+    "sums of their own": {},
+    "sums of their own, fine-tuned": {"fine_tune": 6},
+}
+
+
+def images_of(name: str, folder: Path, seed: int, most: int) -> tuple[Any, Any, Any, Any]:
+    """Training and test images with their labels."""
+    rng = np.random.default_rng(seed)
+    if name == "digits":
+        found = load_digits()
+        images, labels = (found.images * 15.9).astype(np.uint8), found.target
+        order = rng.permutation(len(images))
+        train, test = order[:1347], order[1347:]
+        return images[train], labels[train], images[test], labels[test]
+    found = np.load(folder / "mnist.npz")
+    kept = rng.permutation(len(found["x_train"]))[:most]
+    test = (found["x_test"][:2000], found["y_test"][:2000].astype(int))
+    return found["x_train"][kept], found["y_train"][kept].astype(int), *test
+
+
+def measured(name: str, model: str, folder: Path, seed: int, most: int) -> tuple[float, ...]:
+    """Accuracy, bits a pixel of p(x), and CPU seconds of learning."""
+    x, y, test, truth = images_of(name, folder, seed, most)
+    start = time.process_time()
+    if model == "random forest":
+        forest = RandomForestClassifier(300, n_jobs=1, random_state=seed)
+        forest.fit(x.reshape(len(x), -1), y)
+        found = forest.predict(test.reshape(len(test), -1))
+        return float((found == truth).mean()), np.nan, time.process_time() - start
+    options = MODELS[model]
+    given = {"learner": "einet", "epochs": 10, "batch": 100, "seed": seed}
+    labelled = {} if options is None else {"label": y, **options}
+    made = fc.learn(x, **given, **labelled)
+    seconds = time.process_time() - start
+    bits = -made.mean_log_prob(test) / test[0].size / np.log(2)
+    if options is None:
+        return np.nan, float(bits), seconds
+    found = made.predict(test, "label").astype(int).to_numpy()
+    return float((found == truth).mean()), float(bits), seconds
+
+
+def main() -> None:
+    """Run all models and write the page."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, default=tables.ROOT.parent / "shared" / "data")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--images", type=int, default=3000)
+    parser.add_argument("--only", nargs="*", default=["digits", "mnist"])
+    given = parser.parse_args()
+    rows = []
+    for name in given.only:
+        for model in (*MODELS, "random forest"):
+            figures = [
+                measured(name, model, given.data, s, given.images) for s in range(given.seeds)
+            ]
+            spread = [_spread([f[at] for f in figures]) for at in range(3)]
+            rows.append([name, model, *spread])
+            print(rows[-1], flush=True)
+    tables.write(
+        "einet_labels", "Labels of EiNets on a CPU",
+        ["images", "model", "accuracy", "bits a pixel of p(x)", "CPU s"], rows,
+        f"python benchmarks/einet_labels.py --seeds {given.seeds} --images {given.images}"
+        f" --only {' '.join(given.only)}",
+        ["Hidden tree, categorical leaves, ten epochs, default width; mean and standard deviation "
+         "(n - 1) over seeds, which draw training and test images (MNIST: training images).",
+         "MNIST: 2,000 test images."],
+    )  # fmt: skip
+
+
+def _spread(values: list[float]) -> str:
+    if np.isnan(values).any():
+        return "-"
+    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"
+
+
+if __name__ == "__main__":
+    main()
