@@ -338,3 +338,28 @@ def test_fewer_rows_than_the_bound_tell_nothing() -> None:
     assert sketch.n_rows == 0
     with pytest.raises(SchemaError, match="not one value was observed"):
         sketch.to_grid()
+
+
+def test_a_grid_of_groups_of_several_clients_follows_the_rows() -> None:
+    """Mean, spread and distribution of a skewed column, agreed over groups of five rows."""
+    rng = np.random.default_rng(0)
+    for x in (rng.lognormal(size=426), rng.normal(size=426), rng.gamma(0.7, size=426)):
+        sketch = Sketch.merge([Sketch.of(x[at::3], min_rows=5) for at in range(3)])
+        assert sketch.n_rows == pytest.approx(x.size)
+        rows, points = sketch.point_rows, sketch.points
+        mean = rows @ points / rows.sum()
+        assert mean == pytest.approx(x.mean(), rel=1e-9)
+        spread = np.sqrt(rows @ (points - mean) ** 2 / rows.sum())
+        assert spread == pytest.approx(x.std(), rel=1e-9)
+        grid = sketch.to_grid()
+        mass = np.bincount(grid.encode(x), minlength=grid.n_states) / x.size
+        each = grid.moments(1)
+        mean = mass @ each
+        assert abs(mean - x.mean()) < 0.02 * x.std()
+        spread = np.sqrt(mass @ (grid.variances() + (each - mean) ** 2))
+        assert spread == pytest.approx(x.std(), rel=0.1)
+        for level in (0.01, 0.05, 0.5, 0.95, 0.99):
+            at = np.quantile(x, level, method="inverted_cdf")
+            below = mass @ grid.mass_between(-np.inf, at)
+            upto = mass @ grid.mass_between(-np.inf, np.nextafter(at, np.inf))
+            assert below - 0.01 <= level <= upto + 0.01

@@ -27,10 +27,10 @@ from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tree.class_em import fit_class_trees
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, averaged
-from fedcircuits.learners.hclt.tree.marginals import with_marginals
+from fedcircuits.learners.hclt.tree.marginals import row_marginals, with_marginals
 from fedcircuits.learners.hclt.tree.search import search_tree
 from fedcircuits.learners.hclt.tree.sizes import Sizes, automatic_sizes
-from fedcircuits.learners.hclt.tree.tree_em import EmOptions, column_marginals, fit_em
+from fedcircuits.learners.hclt.tree.tree_em import EmOptions, fit_em
 
 Progress = Callable[[float, str], None]
 
@@ -186,7 +186,7 @@ def _fit(
             )
             report.update(label_report)
             model = renormalise(tilted)
-        model = with_marginals(model, column_marginals(sample.codes, cards, sample.weights))
+        model = with_marginals(model, row_marginals(sample.codes, cards, sample.weights))
     report["seconds"] = time.process_time() - clock
     report["n_parameters"] = tree.n_parameters + (0 if tilted is None else tilted.g.size)
     notify(1.0, "done")

@@ -26,6 +26,7 @@ REPEATS = 5  # this often on average
 HEAVY_SHARE = 0.0025
 OTHERS_SHARE = 0.05  # share of the rows that may be sent as means in a discrete column
 MAX_POINTS = 4096
+MOST_APART = 8  # points that stand for one group of rows
 
 
 def looks_discrete(n_distinct: int, n_rows: float) -> bool:
@@ -86,15 +87,18 @@ class Sketch:
 
     @staticmethod
     def merge(sketches: list[Sketch]) -> Sketch:
-        """One sketch for all clients: heavy values add up, points are pooled."""
+        """One sketch for all clients: heavy values add up, points are pooled.
+
+        Means of several rows are drawn apart first: groups of several clients overlap, and their
+        means alone would put all rows of a group on one side of an edge that goes through it.
+        """
         heavy, inverse = np.unique(np.concatenate([s.heavy for s in sketches]), return_inverse=True)
         heavy_rows = np.bincount(
             inverse, np.concatenate([s.heavy_rows for s in sketches]), minlength=heavy.size
         ).astype(float)
-        points = np.concatenate([s.points for s in sketches])
-        point_rows = np.concatenate([s.point_rows for s in sketches])
+        apart = [_apart(s.points, s.point_rows, s.point_spreads) for s in sketches]
+        points, point_rows, spreads = (np.concatenate(parts) for parts in zip(*apart, strict=True))
         order = np.argsort(points, kind="stable")
-        spreads = np.concatenate([s.point_spreads for s in sketches])
         ends = np.zeros(0)
         if all(s.ends.size or s.n_rows == 0 for s in sketches) and any(
             s.ends.size for s in sketches
@@ -177,6 +181,40 @@ class Sketch:
         low, high = values[order][at_low], values[order][at_high]
         spread = (highest - lowest) / 10 or abs(highest) / 10 or 1.0
         return (float(low - lowest) or float(spread), float(highest - high) or float(spread))
+
+
+def _apart(
+    means: FloatArray, rows: FloatArray, spreads: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Points in place of groups of one client, with the same rows, means and spreads.
+
+    Evenly apart; an outer group wider than its neighbour is a tail, and falls off outwards like an
+    exponential.
+
+    Returns:
+        The points in order, their rows, and spreads of zero.
+    """
+    values, shares = [], []
+    for at, (mean, count, spread) in enumerate(zip(means, rows, spreads, strict=True)):
+        n = int(np.clip(round(count), 1, MOST_APART)) if spread > 0 else 1
+        middle = (np.arange(n) + 0.5) / n
+        places = middle - 0.5
+        inner = np.inf  # spread of the neighbour of an outer group
+        if means.size > 1 and at in (0, means.size - 1):
+            inner = spreads[1 if at == 0 else -2]
+        if spread > inner:
+            places = -np.log1p(-middle) - 1
+            if at == 0:
+                places = -places[::-1]
+        places = places - places.mean()
+        size = float(np.sqrt(np.mean(places**2)))
+        values.append(mean + (spread / size if size > 0 else 0.0) * places)
+        shares.append(np.full(n, count / n))
+    if not values:
+        return means, rows, spreads
+    points, share = np.concatenate(values), np.concatenate(shares)
+    order = np.argsort(points, kind="stable")
+    return points[order], share[order], np.zeros(points.size)
 
 
 def _group(
