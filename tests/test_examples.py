@@ -1,10 +1,14 @@
-"""Every script of examples/ runs and prints what it is there to show."""
+"""Every script and notebook of examples/ runs and prints what it is there to show."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import runpy
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +60,57 @@ def test_client_that_left_is_as_one_that_never_came(capsys: pytest.CaptureFixtur
     text = printed("unlearn_client.py", capsys)
     assert SHOWS["unlearn_client.py"] in text
     assert figure("a run without it:", text) < 1e-9
+
+
+# --- notebooks ------------------------------------------------------------------------------------
+
+# Words and the least number behind them that a notebook must print.
+NOTEBOOKS = {
+    "bank_and_shop.ipynb": {"together": 0.7},
+    "branches_and_register.ipynb": {"hybrid product": None, "all": 0.7},
+    "images_inpainting.ipynb": {"a uniform guess has": None, "mean error": 1.0},
+    "synthetic_data.ipynb": {"on synthetic rows": 0.9, "membership AUC": 0.4},
+}
+
+
+def test_every_notebook_is_run_and_listed() -> None:
+    found = {path.name for path in EXAMPLES.glob("*.ipynb")}
+    assert found == set(NOTEBOOKS)
+    listed = (EXAMPLES / "README.md").read_text()
+    assert {name for name in found if f"({name})" not in listed} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(NOTEBOOKS))
+def test_notebook_runs(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells in order in a folder of their own; what ends a cell is shown as a notebook shows it."""
+    if name.startswith("images"):
+        pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((EXAMPLES / name).read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for at, cell in enumerate(cells):
+        assert not cell.get("outputs")  # figures of one machine are not kept
+        if cell["cell_type"] == "code":
+            run_cell("".join(cell["source"]), f"{name}, cell {at + 1}", names)
+    text = capsys.readouterr().out
+    for words, least in NOTEBOOKS[name].items():
+        assert words in text
+        if least is not None:
+            assert figure(words, text) > least
+
+
+def run_cell(code: str, place: str, names: dict[str, Any]) -> None:
+    """Run a cell; where it ends with an expression, ask its value for its HTML or its picture."""
+    body = ast.parse(code).body
+    last = body.pop() if isinstance(body[-1], ast.Expr) else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(ast.Module(body, []), place, "exec"), names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), place, "eval"), names)
+            for show in ("_repr_html_", "_repr_png_", "__repr__"):
+                if hasattr(value, show):
+                    assert value is None or getattr(value, show)()
