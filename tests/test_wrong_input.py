@@ -1,0 +1,274 @@
+"""Wrong input at every surface: a message that says what is wrong and what to do, no traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import fedcircuits as fc
+from fedcircuits.cli.app import app
+from fedcircuits.errors import FedcircuitsError
+
+TOKEN = "a-token-for-tests-alone"
+
+
+def people(n: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(2)
+    sex = rng.choice(["Male", "Female"], n)
+    return pd.DataFrame(
+        {
+            "id": np.arange(n) * 7 + 1000,
+            "age": rng.normal(np.where(sex == "Male", 45.0, 35.0), 8.0).round(1),
+            "sex": sex,
+            "visits": rng.poisson(3.0, n),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables, a model, and files that are none."""
+    at = tmp_path_factory.mktemp("wrong")
+    rows = people()
+    rows.to_csv(at / "people.csv", index=False)
+    rows[["id", "age", "sex"]].to_csv(at / "clinic.csv", index=False)
+    rows[["id", "visits"]].to_csv(at / "registry.csv", index=False)
+    rows[["visits"]].to_csv(at / "no_id.csv", index=False)
+    (at / "empty.csv").write_text("")
+    (at / "heads.csv").write_text("age,sex\n")
+    (at / "notes.txt").write_text("not a model\n")
+    pd.DataFrame({"age": ["old", "young"]}).to_csv(at / "words.csv", index=False)
+    fc.learn(rows.drop(columns="id"), label="sex", learner="mixture").save(at / "model.fc")
+    return at
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+COMMANDS = [
+    (["learn", "nowhere.csv", "-o", "m.fc"], "no such file: nowhere.csv"),
+    (["learn", "empty.csv", "-o", "m.fc"], "empty.csv is empty"),
+    (["learn", "heads.csv", "-o", "m.fc"], "the table has no row"),
+    (["learn", "people.csv", "--label", "sx", "-o", "m.fc"], "did you mean 'sex'"),
+    (["learn", "people.csv", "--learner", "hctl", "-o", "m.fc"], "did you mean 'hclt'"),
+    (["learn", "people.csv", "--drop", "agee", "-o", "m.fc"], "did you mean 'age'"),
+    (["learn", "people.csv", "--kind", "age", "-o", "m.fc"], "--kind takes NAME=VALUE"),
+    (["learn", "people.csv", "--kind", "age=number", "-o", "m.fc"], "is one of continuous, count"),
+    (["learn", "people.csv", "-o", "none/m.fc"], "not a file in an existing folder"),
+    (["learn", "people.csv", "-o", "m.fc", "--holdout", "2"], "--holdout is a share"),
+    (["query", "notes.txt", "--sample", "1"], "is not a fedcircuits file"),
+    (["query", "nowhere.fc", "--sample", "1"], "cannot read nowhere.fc"),
+    (["query", "model.fc"], "--predict"),
+    (["query", "model.fc", "--predict", "sexx"], "did you mean 'sex'"),
+    (["query", "model.fc", "--predict", "sex", "--given", "age"], "NAME=VALUE"),
+    (
+        ["query", "model.fc", "--predict", "sex", "--given", "age=old"],
+        "--given age: expected a number",
+    ),
+    (["query", "model.fc", "--predict", "visits", "--given", "sex=Other"], "--unknown missing"),
+    (["query", "model.fc", "--expect", "sex"], "categories that are not numbers"),
+    (["query", "model.fc", "--log-prob", "words.csv"], "'age'"),
+    (["query", "model.fc", "--sample", "-3"], "whole number of samples >= 0"),
+    (["inspect", "model.fc", "--picture", "a.docx"], "cannot be written"),
+    (["report", "model.fc", "--label", "sexx"], "did you mean 'sex'"),
+    (["report", "model.fc", "-o", "none/r.html"], "not a file in an existing folder"),
+    (["init", "people.csv"], "a federation has two or more tables"),
+    (["federate", "nowhere.toml"], "nowhere.toml"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), COMMANDS, ids=lambda w: " ".join(w)[:50])
+def test_a_command_says_what_is_wrong(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(folder)
+    answer = CliRunner().invoke(app, words)
+    said = " ".join(answer.output.split())
+    assert answer.exit_code == 1
+    assert message in said
+    assert "Traceback" not in said
+    assert "unexpected" not in said
+    assert isinstance(answer.exception, SystemExit)
+
+
+def test_debug_shows_where(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    answer = CliRunner().invoke(app, ["--debug", "query", "notes.txt", "--sample", "1"])
+    CliRunner().invoke(app, ["inspect", "model.fc"])  # the next command is without it again
+    assert isinstance(answer.exception, FedcircuitsError)
+
+
+# --- federation files -----------------------------------------------------------------------------
+
+GOOD = """id = "id"
+label = "sex"
+output = "fed.fc"
+learner = "factorised"
+
+[clients]
+clinic = "clinic.csv"
+registry = "registry.csv"
+"""
+FILES = [
+    ("[clients]", "[clients", "is not a TOML file"),
+    ('label = "sex"', 'lable = "sex"', "line 2: no setting 'lable'; .*did you mean 'label'"),
+    ('label = "sex"', 'label = "sexx"', "line 2: no client holds the label 'sexx'"),
+    ('id = "id"', 'id = "nr"', "'nr'"),
+    ('learner = "factorised"', 'learner = "factorized"', "line 4.*did you mean 'factorised'"),
+    ('learner = "factorised"', 'agreement = "produce"', "line 4.*did you mean 'product'"),
+    ('learner = "factorised"', 'engine = "rey"', "did you mean 'ray'"),
+    ('learner = "factorised"', "seed = -1", "line 4: seed is a whole number >= 0"),
+    ('learner = "factorised"', "min_rows = 0", "min_rows"),
+    ('registry = "registry.csv"', 'registry = "nowhere.csv"', "line 8: client 'registry'.*no such"),
+    ('registry = "registry.csv"', "registry = 5", "line 8: client 'registry' needs data"),
+    ('registry = "registry.csv"', 'registry = "no_id.csv"', "'registry'"),
+    ('output = "fed.fc"', 'output = "none/fed.fc"', "cannot write"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), FILES)
+def test_a_federation_file_says_what_is_wrong(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
+) -> None:
+    monkeypatch.chdir(folder)
+    assert old in GOOD
+    Path("federation.toml").write_text(GOOD.replace(old, new))
+    answer = CliRunner().invoke(app, ["federate", "federation.toml"])
+    said = " ".join(answer.output.split())
+    assert answer.exit_code == 1
+    assert re.search(message, said), said
+    assert "Traceback" not in said
+
+
+def test_the_file_itself_trains(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Path("federation.toml").write_text(GOOD)
+    answer = CliRunner().invoke(app, ["federate", "federation.toml"])
+    assert answer.exit_code == 0, answer.output
+
+
+# --- HTTP -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Any]:
+    """The application itself, its workers in this process."""
+    testclient = pytest.importorskip("starlette.testclient")
+    pytest.importorskip("fastapi")
+    from fedcircuits.serving.app import make_app
+    from fedcircuits.serving.explorer import Explorer
+    from fedcircuits.serving.questions import Limits
+    from fedcircuits.serving.worker import answer
+
+    limits = Limits(rows=5, samples=50)
+
+    class Here:
+        """Answers as a worker process does."""
+
+        questions = Explorer(fc.load(folder / "model.fc"), limits)
+
+        async def ask(self, question: str, arguments: dict[str, Any]) -> dict[str, Any]:
+            return answer(self.questions, question, arguments)
+
+    made: Any = make_app(Here(), limits, TOKEN, "model.fc")  # type: ignore[arg-type]
+    with testclient.TestClient(made) as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        yield client
+
+
+REQUESTS: list[tuple[str, Any, int, str]] = [
+    ("log_prob", {"rows": []}, 422, "rows"),
+    ("log_prob", {}, 422, "rows: Field required"),
+    ("log_prob", {"rows": [{"agee": 3}]}, 422, "agee"),
+    ("log_prob", {"rows": [{"age": "old"}]}, 422, "'age'"),
+    ("log_prob", {"rows": [{"age": [1, 2]}]}, 422, "row 0, variable 'age'"),
+    ("log_prob", {"rows": [{"age": 3}] * 9}, 413, "at most 5 rows"),
+    ("log_prob", {"rows": [{"sex": "Other"}]}, 422, "expected one of"),
+    ("predict_proba", {"rows": [{"age": 3}], "target": "sexx"}, 422, "did you mean 'sex'"),
+    ("predict_proba", {"rows": [{"visits": 3}], "target": "age"}, 422, "continuum"),
+    ("predict_proba", {"rows": [{"age": 3}], "taget": "sex"}, 422, "taget"),
+    ("sample", {"n": -1}, 422, "n: Input should be greater than or equal to 0"),
+    ("sample", {"n": 100}, 413, "at most 50 samples"),
+    ("probability", {"event": {}}, 422, "event"),
+    ("probability", {"event": {"age": {"betwen": [1, 2]}}}, 422, "betwen"),
+    ("quantile", {"name": "age", "p": [2.0]}, 422, "p lies strictly between 0 and 1"),
+    ("moment", {"name": "sex"}, 422, "categories that are not numbers"),
+    ("interval", {"name": "age", "level": 2}, 422, "level"),
+    ("nothing", {}, 404, "Not Found"),
+]
+
+
+@pytest.mark.parametrize(("question", "body", "status", "message"), REQUESTS)
+def test_a_request_is_told_what_is_wrong(
+    service: Any, question: str, body: Any, status: int, message: str
+) -> None:
+    reply = service.post(f"/{question}", json=body)
+    assert reply.status_code == status, reply.text
+    assert message in reply.json()["error"]
+    assert "Traceback" not in reply.text
+
+
+@pytest.mark.parametrize(
+    ("content", "header", "status"),
+    [(b"{not json", TOKEN, 422), (b"", TOKEN, 422), (b"{}", "wrong", 401), (b"[1]", TOKEN, 422)],
+)
+def test_what_is_no_request_is_told_so(
+    service: Any, content: bytes, header: str, status: int
+) -> None:
+    reply = service.post(
+        "/log_prob", content=content, headers={"Authorization": f"Bearer {header}"}
+    )
+    assert reply.status_code == status
+    assert json.loads(reply.text)["error"]
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Any:
+    return fc.load(folder / "model.fc")
+
+
+ASKED: list[tuple[str, Any, str]] = [
+    ("an unknown variable", lambda m: m.expectation("agee"), "did you mean 'age'"),
+    ("evidence that is no evidence", lambda m: m.expectation("age", 5), "found int"),
+    ("an event of nothing", lambda m: m.probability({}), "an event is a mapping"),
+    ("an unknown category", lambda m: m.log_prob({"sex": "Other"}), "expected one of"),
+    ("text for a number", lambda m: m.log_prob({"age": "old"}), "'age'"),
+    ("a level beyond one", lambda m: m.interval("age", 1.5), "level lies strictly between"),
+    ("one variable twice", lambda m: m.marginal(["age", "age"]), "different names"),
+    ("everything given", lambda m: m.condition(age=3.0, sex="Male", visits=1), "no variable"),
+    ("a list of pairs", lambda m: m.condition([("age", 3)]), "takes values by name"),
+    ("a wrong way to impute", lambda m: m.impute(people(), "median"), "how is 'mean'"),
+    ("a folder to write to", lambda m: m.report("none/a.html"), "not a file in an existing"),
+    ("no clients", lambda _: fc.federate({}), "at least one client"),
+    ("clients that are one table", lambda _: fc.federate(people()), "clients is a mapping"),
+    ("a misspelt setting", lambda _: fc.federate([people()], lable="sex"), "did you mean 'label'"),
+    ("an unknown rule", lambda _: fc.federate([people()], agreement="prod"), "no agreement rule"),
+    ("an unknown learner", lambda _: fc.learn(people(), learner="mixtur"), "'mixture'"),
+    ("an unknown option", lambda _: fc.learn(people(), learner="mixture", n=3), "no option 'n'"),
+    ("a file that is none", lambda _: fc.learn("nowhere.csv"), "no such file"),
+    ("progress of another sort", lambda _: fc.learn(people(), progress=3), "progress is True"),
+    ("an ordinary array", lambda _: fc.learn(np.zeros((3, 2))), "needs names"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::fedcircuits.FedcircuitsWarning")
+@pytest.mark.parametrize(("what", "ask", "message"), ASKED, ids=[case[0] for case in ASKED])
+def test_python_says_what_is_wrong(model: Any, what: str, ask: Any, message: str) -> None:
+    with pytest.raises(FedcircuitsError) as raised:
+        ask(model)
+    assert message in str(raised.value), what
+
+
+def test_there_are_enough_cases() -> None:
+    assert min(map(len, (COMMANDS, FILES, REQUESTS, ASKED))) >= 10
+    assert sum(map(len, (COMMANDS, FILES, REQUESTS, ASKED))) >= 40
