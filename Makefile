@@ -11,7 +11,7 @@ EXTRAS := dev,docs,einet,ray,nvflare,serve
 BENCH  ?= $(addprefix benchmarks/, circuit_speed.py learners.py interactions.py learnspn.py debd.py growth.py \
             federation.py privacy.py row_recovery.py coherence.py engines.py einet_cpu.py)
 
-.PHONY: help demo test lint check coverage docs bench clean
+.PHONY: help demo test lint check coverage fuzz mutants load release-check docs bench clean
 
 help:
 	@echo "make demo      run the main job on built-in data"
@@ -19,6 +19,10 @@ help:
 	@echo "make lint      ruff, format, mypy, import direction"
 	@echo "make check     make lint, then the fast tests (under 3 minutes)"
 	@echo "make coverage  share of lines and branches that the tests run, engine tests left out"
+	@echo "make fuzz      ten minutes of broken messages, model files, TOML, CSV and requests"
+	@echo "make mutants   small changes of the code that protects rows: how many the tests notice"
+	@echo "make load      200 users at the service for five minutes"
+	@echo "make release-check  all that takes long: every fault, fuzz, mutants, load (about an hour)"
 	@echo "make docs      build the documentation site into build/site"
 	@echo "make bench     run benchmarks/ and write their tables to docs/benchmarks"
 	@echo "make clean     remove what these commands made"
@@ -71,6 +75,23 @@ docs: $(VENV)/.dev
 	@echo "== documentation site"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "read it with: $(BIN)/python -m http.server -d build/site, or open build/site/index.html (no search)"
+
+fuzz: $(VENV)/.dev
+	@echo "== fuzz: ten minutes; finds are saved in runs/fuzz"
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/fuzzing/cases.py --minutes 10
+
+mutants: $(VENV)/.dev
+	@echo "== mutants of policy, messages, weights and storage"
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants/run.py
+
+load: $(VENV)/.dev
+	@echo "== 200 users for five minutes"
+	@$(BIN)/python benchmarks/load.py --seconds 300
+
+release-check: $(VENV)/.dev
+	@echo "== every fault at every message and every disk write"
+	@FEDCIRCUITS_FULL=1 $(PYTEST) tests/federation/test_faults.py tests/test_full_disk.py --timeout=3600
+	@$(MAKE) --no-print-directory fuzz mutants load
 
 bench: $(VENV)/.bench
 	@for script in $(BENCH); do echo "== $$script"; OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done

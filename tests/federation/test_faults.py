@@ -24,7 +24,7 @@ from fedcircuits.errors import FedcircuitsWarning, FederationError
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 
 FULL = os.environ.get("FEDCIRCUITS_FULL") == "1"
-SAMPLED = 12  # faults a case in `make test`
+SAMPLED, OF_SLOW = 6, 2  # faults a case in `make test`; runs of a tilt take a second each
 pytestmark = pytest.mark.slow
 
 
@@ -47,7 +47,8 @@ def faults(case: str, n_messages: int) -> list[Fault]:
         for at in range(n_messages)
         for seed in range(3 if "flipped" in kind or "truncated" in kind else 1)
     ]
-    return every if FULL else random.Random(case).sample(every, SAMPLED)
+    n = OF_SLOW if "tilt" in case else SAMPLED
+    return every if FULL else random.Random(case).sample(every, n)
 
 
 def check(case: str, fault: Fault, engine: object) -> bool:
