@@ -57,6 +57,25 @@ def both_split(split: datasets.Split, share_label: bool, seed: int) -> Clients:
     }
 
 
+def branches_split(split: datasets.Split, seed: int) -> Clients:
+    """Two branches with half of the columns and of the rows each, a register with the others.
+
+    The branches hold the label; the register holds its columns of all rows.
+    """
+    rng = np.random.default_rng(seed)
+    frame = split.train.assign(**{ID: np.arange(len(split.train))})
+    names = rng.permutation([c for c in split.train.columns if c != split.label])
+    mine, others = np.array_split(names, 2)
+    order = rng.permutation(len(frame))
+    halves = np.array_split(order, 2)
+    branch = [ID, *mine, split.label]
+    return {
+        "north": frame.iloc[np.sort(halves[0])][branch].reset_index(drop=True),
+        "south": frame.iloc[np.sort(halves[1])][branch].reset_index(drop=True),
+        "register": frame[[ID, *others]],
+    }
+
+
 def synthetic(n_rows: int, seed: int = 0) -> datasets.Split:
     """A made-up table of any length: eight columns that depend on a class of six, and a label."""
     rng = np.random.default_rng(seed)

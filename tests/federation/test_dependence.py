@@ -136,3 +136,14 @@ def test_rows_that_only_two_of_three_clients_hold_carry_it(label_use: str) -> No
     )
     assert set(fed.schema.names) == {"u", "u2", "v", "v2", "w", "y"}
     assert accuracy(fed) > (0.9 if label_use == "sent" else 0.7)
+
+
+def test_auto_compares_rules_on_rows_that_two_of_three_clients_hold() -> None:
+    """The label depends on both clients' columns together, which the tilt alone cannot say."""
+    rows = xor(ROWS, 0)
+    branch, half = rows[["id", "u", "u2", "y"]], ROWS // 2
+    frames = {"north": branch[:half], "south": branch[half:], "register": rows[["id", "v", "v2"]]}
+    fed = fc.federate(frames, id="id", label="y")
+    assert fed.why is not None
+    assert fed.why.n_rows > 100
+    assert accuracy(fed) > 0.95

@@ -72,7 +72,8 @@ def choose(
     _check_options(every, given)
     every = [with_label_use(rule, server) for rule in _with_options(every, given)]
     rules = [rule for rule in every if rule not in refused]
-    common = common_rows(server)
+    common, some = common_rows(server), aligned_rows(server)
+    common = common if 2 * common.size >= some.size else some
     n_validation = min(VALIDATION_ROWS, common.size // 5)
     if not rules:
         return _fallback(server, given, refused)
@@ -80,8 +81,8 @@ def choose(
         reason = "the only candidate that applies and is allowed"
         if len(rules) > 1:
             reason = (
-                f"the first choice without a comparison: {common.size} rows are held by all "
-                f"clients, and a comparison needs {5 * LEAST_VALIDATION_ROWS}"
+                f"the first choice without a comparison: {common.size} rows are aligned, and a "
+                f"comparison needs {5 * LEAST_VALIDATION_ROWS}"
             )
         return rules[0], _why(server, rules[0], rules, refused, reason)
     order = named_rng(server.seed, "auto").permutation(common)

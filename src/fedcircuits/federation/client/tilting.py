@@ -94,11 +94,11 @@ class Tilting:
         offset = np.zeros((len(table), request.n_classes))
         codes, taking = self._classes()
         if request.rows:
+            for each in request.pieces:
+                values = self._sealing.open(each.piece.values, each.piece.context)
+                shape = (each.n_rows, request.n_classes)
+                offset[self._aligned.named(each.rows)] += unpacked_scores(values, shape)
             named = self._aligned.named(request.rows)
-            shape = (request.n_rows, request.n_classes)
-            for piece in request.pieces:
-                values = self._sealing.open(piece.values, piece.context)
-                offset[named] += unpacked_scores(values, shape)
             if not request.rest:
                 inside = np.zeros(len(table), dtype=bool)
                 inside[named] = True

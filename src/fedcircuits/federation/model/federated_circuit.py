@@ -18,8 +18,6 @@ import pandas as pd
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits import Circuit, Composite
-from fedcircuits.circuits.passes import sum_product, up
-from fedcircuits.circuits.queries.restrict import fold_evidence
 from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.density.evidence import without_id
@@ -36,7 +34,7 @@ from fedcircuits.federation.model.definition4 import (
     placement,
 )
 from fedcircuits.federation.model.run import AnyLearner, HoldsClients, Run
-from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
+from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder, without_parts
 from fedcircuits.federation.server.fitted_parts import FittedParts, Reports
 from fedcircuits.federation.server.why import Why
 from fedcircuits.federation.wire.ledger import Ledger
@@ -274,25 +272,9 @@ class FederatedCircuit(Composite, HoldsClients):
         Args:
             away: why each client is left out.
         """
-        held_by_others = {
-            name
-            for part, owner in zip(self.parts, self.owners, strict=True)
-            if owner not in away
-            for name in part.schema.names
-        }
-        if not held_by_others or set(self.clients) <= set(away):
+        if not set(self.owners) - {SERVER} - set(away) or set(self.clients) <= set(away):
             raise FederationError("no client is left: " + "; ".join(away.values()))
-        values = np.zeros((self.structure.n_nodes, 1))
-        builder = CircuitBuilder()
-        leaves = np.full(len(self.parts), -1, dtype=np.int64)
-        for at, (part, owner) in enumerate(zip(self.parts, self.owners, strict=True)):
-            if owner not in away:
-                builder.register([(part, owner)])
-                leaves[at] = builder.part(part)
-            elif set(part.schema.names) <= held_by_others:
-                values[at] = -np.inf  # other clients hold these variables too
-        up(self.plan, values, sum_product)
-        root = fold_evidence(self.structure, values[:, 0], leaves, builder)
+        builder, root = without_parts(self.structure, self.plan, self.parts, self.owners, away)
         rest = self.fitted or FittedParts(self.schema, None)
         for client in away:
             rest = rest.without(client)

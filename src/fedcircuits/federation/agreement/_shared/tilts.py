@@ -2,15 +2,21 @@
 
 The objective is convex and additive over columns. A client whose turn it is fits the tables of its
 own columns, and what the other clients' columns say of the same rows is a fixed offset: two turns
-each end close to the tables of all columns in one place. Scores pass the server sealed.
+each end close to the tables of all columns in one place. Scores pass the server sealed. Where no
+row is at all clients, each fits to the rows that another one holds too.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
 
 from fedcircuits.arrays import IntArray
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import (
+    aligned_rows,
     common_rows,
     name_rows,
 )
@@ -52,13 +58,15 @@ def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
         if not all(reply.tilts for reply in found.values()):
             return None
         return {client: tilt_of(reply.tables) for client, reply in found.items()}
-    rows = common_rows(server)
-    if rows.size < max(LEAST_ROWS, server.min_rows):
+    common, some = common_rows(server), aligned_rows(server)
+    rows = common if 2 * common.size >= some.size else some
+    mine = {client: np.intersect1d(server.aligned[client], rows) for client in server.clients}
+    if min(each.size for each in mine.values()) < max(LEAST_ROWS, server.min_rows):
         return None
     tilts: dict[str, Tilt] = {}
     for _ in range(TURNS):
         for client in server.clients:
-            made = _turn(server, client, tilts, rows)
+            made = _turn(server, client, tilts, mine[client])
             if made is None:
                 return None
             tilts[client] = made
@@ -66,21 +74,18 @@ def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
 
 
 def _turn(server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray) -> Tilt | None:
-    """One client's tables, given what the others' say of the aligned rows (n,)."""
+    """One client's tables, given what the others' say of the rows (n,) that they hold too."""
     name = name_rows(server, client, rows)
     for _ in range(TRIES):
         key = server.call(m.PUBLIC_KEY, {client: m.AskKey()})[client].key
         pieces = []
-        for other in sorted(tilts):
-            tables = tilts[other].select(
-                [column for column in tilts[other].columns if column not in server.held[client]]
-            )
-            if other == client or not tables.columns:
-                continue
-            there = name_rows(server, other, rows)
-            request = m.ScoreTilt(tables_of(tables), there, rows.size, key)
+        for other, columns, both in _said_by_others(server, client, tilts, rows):
+            there = name_rows(server, other, both)
+            tables = tables_of(tilts[other].select(columns))
+            request = m.ScoreTilt(tables, there, both.size, key)
             sealed = server.call(m.SCORE_TILT, {other: request})[other]
-            pieces.append(m.Piece(sealed.values, sealed.context))
+            piece = m.Piece(sealed.values, sealed.context)
+            pieces.append(m.ScorePiece(name_rows(server, client, both), both.size, piece))
         asked = _request(server, client, name=name, n_rows=rows.size, key=key, pieces=pieces)
         reply = server.call(m.FIT_TILT, {client: asked})[client]
         if not reply.tilts:
@@ -88,6 +93,25 @@ def _turn(server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray) -
         if not pieces or reply.key == key:
             return tilt_of(reply.tables)
     raise ClientError(client, f"it had another key after each of {TRIES} messages: start it again")
+
+
+def _said_by_others(
+    server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray
+) -> Iterator[tuple[str, list[str], IntArray]]:
+    """Who speaks for which columns of which rows, so that every cell is spoken for once."""
+    others = [other for other in sorted(tilts) if other != client]
+    for at, other in enumerate(others):
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for column in tilts[other].columns:
+            if column not in server.held[client]:
+                before = tuple(o for o in others[:at] if column in tilts[o].columns)
+                groups.setdefault(before, []).append(column)
+        for before, columns in groups.items():
+            both = np.intersect1d(rows, server.aligned[other])
+            for each in before:
+                both = np.setdiff1d(both, server.aligned[each])
+            if both.size >= server.min_rows:
+                yield other, columns, both
 
 
 def _request(
@@ -98,7 +122,7 @@ def _request(
     name: str = "",
     n_rows: int = 0,
     key: str = "",
-    pieces: list[m.Piece] | None = None,
+    pieces: list[m.ScorePiece] | None = None,
 ) -> m.FitTilt:
     assert server.label is not None
     return m.FitTilt(

@@ -7,7 +7,7 @@ sums and products and compares the outcome with its label. The server relays cip
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -59,22 +59,67 @@ def sealed_by_number(
     return m.Piece(reply.values, reply.context)
 
 
-def scorer(server: Server) -> str:
-    """The client that evidence is sealed for: the label's owner, or else one by the seed."""
-    holders = server.label_holders
-    return holders[0] if holders else server.clients[server.seed % len(server.clients)]
+def scorer(server: Server, clients: Sequence[str]) -> str | None:
+    """The one of some clients that evidence is sealed for: the label's owner, or one by the seed.
+
+    None where there is a label and none of them has it.
+    """
+    if not server.label_holders:
+        return clients[server.seed % len(clients)]
+    having = [c for c in (*server.label_owners, *server.label_holders) if c in clients]
+    return having[0] if having else None
 
 
-def scored(server: Server, ask: Callable[[str, str], Reply]) -> Reply:
+def judge(server: Server, builder: CircuitBuilder, root: int, numbers: IntArray) -> m.Judged:
+    """Mean log-loss of the label and log p(x, y), from its owner; without a label -log p(x).
+
+    A row that some client does not hold is scored without that client: its own columns are summed
+    out, its share of mixtures goes to those that hold the row.
+
+    Args:
+        server: the run.
+        builder: glued from models that stay at their clients.
+        root: its root.
+        numbers: (n,) aligned rows.
+    """
+    found = []
+    for clients, rows in by_holders(server, numbers):
+        client = scorer(server, clients)
+        if client is not None and rows.size >= server.min_rows:
+            away = [c for c in server.clients if c not in clients]
+            made = builder.without_clients(root, away) if away else (builder, root)
+            found.append(_judge(server, client, *made, rows))
+    n_rows = sum(each.n_rows for each in found)
+    if not n_rows:
+        return m.Judged(float("inf"), float("-inf"), 0, "")
+    log_loss, log_prob = (
+        sum(getattr(each, name) * each.n_rows for each in found if each.n_rows) / n_rows
+        for name in ("log_loss", "log_prob")
+    )
+    return m.Judged(log_loss, log_prob, n_rows, found[0].key)
+
+
+def by_holders(server: Server, numbers: IntArray) -> list[tuple[tuple[str, ...], IntArray]]:
+    """Rows (n,) by which clients hold them."""
+    held = np.stack([np.isin(numbers, server.aligned[c]) for c in server.clients], axis=1)
+    groups, group = np.unique(held, axis=0, return_inverse=True)
+    names = np.array(server.clients)
+    return [
+        (tuple(map(str, names[who])), numbers[group.reshape(-1) == at])
+        for at, who in enumerate(groups)
+    ]
+
+
+def scored(server: Server, client: str, ask: Callable[[str, str], Reply]) -> Reply:
     """Return what the scorer replies to sealed evidence; again where it has a new key by then.
 
     A client that was started anew between two messages has another key.
 
     Args:
         server: the run.
+        client: the scorer.
         ask: sends sealed evidence, given the scorer's name and its public key.
     """
-    client = scorer(server)
     for _ in range(TRIES):
         key = server.call(m.PUBLIC_KEY, {client: m.AskKey()})[client].key
         reply = ask(client, key)
@@ -83,15 +128,10 @@ def scored(server: Server, ask: Callable[[str, str], Reply]) -> Reply:
     raise ClientError(client, f"it had another key after each of {TRIES} messages: start it again")
 
 
-def judge(server: Server, builder: CircuitBuilder, root: int, numbers: IntArray) -> m.Judged:
-    """Mean log-loss of the label and log p(x, y), from its owner; without a label -log p(x).
-
-    Args:
-        server: the run.
-        builder: glued from models that stay at their clients.
-        root: its root.
-        numbers: (n,) rows that every client holds.
-    """
+def _judge(
+    server: Server, client: str, builder: CircuitBuilder, root: int, numbers: IntArray
+) -> m.Judged:
+    """Scores by one client, of rows (n,) that every client with a part in the circuit holds."""
     n_classes = 1 if server.label is None else server.schema[server.label].n_codes
     structure, kept = builder.below(root, len(builder.parts))
 
@@ -114,4 +154,4 @@ def judge(server: Server, builder: CircuitBuilder, root: int, numbers: IntArray)
         )
         return server.call(m.JUDGE, {client: request})[client]
 
-    return scored(server, ask)
+    return scored(server, client, ask)

@@ -49,6 +49,21 @@ class TiltTables:
 
 
 @dataclass(frozen=True)
+class ScorePiece:
+    """What another client's columns say of some aligned rows, sealed.
+
+    Attributes:
+        rows: name of the rows at the recipient.
+        n_rows: how many.
+        piece: their scores.
+    """
+
+    rows: str
+    n_rows: int
+    piece: Piece
+
+
+@dataclass(frozen=True)
 class FitTilt(Message):
     """Server: fit a tilt to these columns.
 
@@ -59,7 +74,7 @@ class FitTilt(Message):
         n_rows: how many are named.
         rest: whether the client's other rows take part too, nothing said of them by others.
         key: of the client, that the pieces are sealed for.
-        pieces: what others' columns say of the named rows.
+        pieces: what others' columns say of rows that they hold too.
         mixed: whether the tables will be averaged with those of clients that hold other rows.
         min_rows: least rows behind an entry.
         n_columns: columns of all clients.
@@ -71,7 +86,7 @@ class FitTilt(Message):
     n_rows: int
     rest: bool
     key: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ScorePiece, ...]
     mixed: bool
     min_rows: int
     n_columns: int
