@@ -76,7 +76,9 @@ def main() -> None:
         ("one table", "-"): fc.learn(rows.drop(columns=ID), label=LABEL),
         ("columns, label shared", "product"): fc.federate(shared, agreement="product", **keyed),
         ("columns, label at one", "latent"): fc.federate(owned, agreement="latent", **keyed),
-        ("columns, label at one", "joint"): fc.federate(owned, agreement="joint", **keyed),
+        ("columns, label at one", "joint"): fc.federate(
+            owned, agreement="joint", trust="one owner", **keyed
+        ),
         ("rows, iid", "product"): fc.federate(even, label=LABEL, agreement="product"),
         ("rows, classes uneven", "product"): fc.federate(skewed, label=LABEL, agreement="product"),
         ("rows, classes uneven", "independent"): fc.federate(

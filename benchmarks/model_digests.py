@@ -53,7 +53,12 @@ def _both_split() -> dict[str, Any]:
 def _federated(clients: Callable[[], dict[str, Any]], **settings: Any) -> Callable[[], Any]:
     rows_split = clients is _rows_split
     return lambda: fc.federate(
-        clients(), id=None if rows_split else "id", label="target", seed=3, **settings
+        clients(),
+        id=None if rows_split else "id",
+        label="target",
+        seed=3,
+        trust="one owner",
+        **settings,
     )
 
 

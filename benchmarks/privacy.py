@@ -65,7 +65,12 @@ def main() -> None:
         words = rule + "".join(f", `{k}={v}`" for k, v in options.items())
         try:
             fc.federate(
-                id=partition.ID, label=split.label, engine=engine, agreement=rule, **options
+                trust="one owner",
+                id=partition.ID,
+                label=split.label,
+                engine=engine,
+                agreement=rule,
+                **options,
             )
         except fc.FedcircuitsError as error:
             lines.append(f"| {words} | - | - | {error} |")

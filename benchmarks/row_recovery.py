@@ -104,7 +104,7 @@ def by_rule(rule: str, rows: pd.DataFrame) -> list[Any]:
             VICTIM: rows[[ID, "b0", "b1", "b2", "b3", LABEL]].sample(frac=1, random_state=3),
         }
     )
-    fed = fc.federate(id=ID, label=LABEL, engine=engine, agreement=rule)
+    fed = fc.federate(id=ID, label=LABEL, engine=engine, agreement=rule, trust="one owner")
     models = [
         model
         for key, model in fed.fitted.models.items()

@@ -132,7 +132,7 @@ class RuleContract:
         if options.pop("backwards", False):
             frames = dict(reversed(frames.items()))
         id_ = "id" if cls.align else None
-        options = {"learner": LEARNER, "agreement": cls.rule, **options}
+        options = {"learner": LEARNER, "agreement": cls.rule, "trust": "one owner", **options}
         return fc.federate(frames, id=id_, label=cls.label, **options)
 
     @pytest.fixture(scope="class")

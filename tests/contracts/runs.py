@@ -59,6 +59,7 @@ def run(case: str, engine: Any, **options: Any) -> FederatedCircuit:
     """Federate a case with an engine that has its clients."""
     label = None if case == "rows, joint" else LABEL  # without one it takes fewer rounds
     chosen = {**CASES[case][1], **options}
+    chosen = {"trust": "one owner", **chosen}
     return fc.federate(None, engine=engine, id=ID, label=label, min_rows=3, **chosen)
 
 

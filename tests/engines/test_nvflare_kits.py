@@ -153,15 +153,18 @@ def test_client_that_cannot_be_made_quotes_no_cell(
     from fedcircuits.cli import silo
 
     (tmp_path / silo.IDENTITY_KEY).write_text("0" * 64)
+    (tmp_path / silo.SEALING_KEY).write_text("0" * 64)
     (tmp_path / "rows.csv").write_text("size\n" + "1.0\n" * 9 + "secret-cell\n")
+    (tmp_path / "policy.toml").write_text('[kinds]\nsize = "count"\n')
     site = {
         "party": "bank",
         "data": str(tmp_path / "rows.csv"),
-        "policy": None,
+        "policy": str(tmp_path / "policy.toml"),
+        "pins": None,
         "id_secret": "",
         "audit": str(tmp_path / "audit.jsonl"),
     }
-    settings = {"learner": "hclt", "id": None, "kinds": {"size": "count"}, "missing_values": []}
+    settings = {"learner": "hclt", "id": None, "label": None}
     with pytest.raises(FederationError, match="it cannot be made") as caught:
         silo.keeper(tmp_path, site, settings)
     assert "secret-cell" not in str(caught.value)

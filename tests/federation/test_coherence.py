@@ -163,7 +163,7 @@ def federated(split: str, **options: Any) -> Any:
     """A federation over one of the splits."""
     frames = SPLITS[split]()
     aligned = ID if any(ID in frame for frame in frames.values()) else None
-    return fc.federate(frames, id=aligned, label=LABEL, **options)
+    return fc.federate(frames, id=aligned, label=LABEL, trust="one owner", **options)
 
 
 @pytest.mark.parametrize("placement", ["gathered", "remote"])

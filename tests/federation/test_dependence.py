@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +18,9 @@ from fedcircuits.federation.agreement import (
     ProductOfClasses,
     Rule,
 )
+
+# The rules here send the server row evidence, or are compared with such as do.
+federate = functools.partial(fc.federate, trust="one owner")
 
 ROWS = 2000
 
@@ -62,27 +67,27 @@ SPLITS = [label_on_one, label_on_a_third]
 @pytest.mark.parametrize("glueing", ["naive", "combinatorial"])
 def test_independent_is_at_chance(split: object, glueing: object) -> None:
     rule = Independent(n_clusters=4, glueing=glueing)  # type: ignore[arg-type]
-    fed = fc.federate(split(), id="id", label="y", learner=LEARNER, agreement=rule)  # type: ignore[operator]
+    fed = federate(split(), id="id", label="y", learner=LEARNER, agreement=rule)  # type: ignore[operator]
     assert accuracy(fed) == pytest.approx(0.5, abs=0.06)
 
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("rule", [Latent(), Latent(table=True), Em(), Joint(1)])
 def test_rules_over_aligned_rows_solve_it(split: object, rule: Rule) -> None:
-    fed = fc.federate(split(), id="id", label="y", learner=LEARNER, agreement=rule)  # type: ignore[operator]
+    fed = federate(split(), id="id", label="y", learner=LEARNER, agreement=rule)  # type: ignore[operator]
     assert accuracy(fed) >= 0.95
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_auto_finds_a_rule_that_solves_it(split: object) -> None:
-    fed = fc.federate(split(), id="id", label="y", learner=LEARNER)  # type: ignore[operator]
+    fed = federate(split(), id="id", label="y", learner=LEARNER)  # type: ignore[operator]
     assert accuracy(fed) >= 0.95
     assert not isinstance(fed.rule, ProductOfClasses)
 
 
 def test_a_product_of_classes_cannot_by_itself() -> None:
     """Its log-odds add up over clients: by luck three of the four cells of (u, v), never all."""
-    fed = fc.federate(
+    fed = federate(
         label_on_one(), id="id", label="y", learner=LEARNER, agreement=ProductOfClasses()
     )
     assert accuracy(fed) < 0.8
@@ -99,7 +104,7 @@ def test_the_default_learner_solves_it_by_default(split: object) -> None:
 
 def test_a_private_label_leaves_it_at_chance() -> None:
     """What the owner does not tell, nobody can use (and the owner's clusters do not show it)."""
-    fed = fc.federate(
+    fed = federate(
         label_on_a_third(),
         id="id",
         label="y",
@@ -117,7 +122,7 @@ def test_shared_columns_do_not_hide_it() -> None:
         "a": table[:1750][["id", "u", "u2", "w", "y"]],
         "b": table[250:][["id", "v", "v2", "w"]],
     }
-    fed = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement="latent")
+    fed = federate(frames, id="id", label="y", learner=LEARNER, agreement="latent")
     assert accuracy(fed) >= 0.95
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import fedcircuits as fc
 from contracts.federations import ID, LABEL, Breaking, local, split
+from contracts.plans import everything
 from contracts.rule import RuleContract, both_split, columns_split, small_table
 from fedcircuits.circuits import Circuit
 from fedcircuits.engines import LocalEngine
@@ -27,6 +29,9 @@ from fedcircuits.federation.wire.packing import pack_codes
 from fedcircuits.learners.hclt.learner import Hclt
 from leakage import Leak, recover_label
 from recorder import Recorder
+
+# The rules here send the server row evidence, or are compared with such as do.
+federate = functools.partial(fc.federate, trust="one owner")
 
 pytestmark = pytest.mark.slow
 
@@ -81,10 +86,10 @@ def test_most_of_what_a_product_of_clients_loses_comes_back() -> None:
     table, test = linked(4000, 0), linked(2000, 1).drop(columns="id")
     whole = fc.learn(table.drop(columns="id"), seed=0)
     options: dict[str, Any] = {"id": "id", "schema": whole.schema}
-    alone = fc.federate(
+    alone = federate(
         apart(table), agreement="independent", glueing="naive", n_clusters=1, **options
     )
-    joint = fc.federate(apart(table), agreement="joint", **options)
+    joint = federate(apart(table), agreement="joint", **options)
     low, high = alone.mean_log_prob(test), whole.mean_log_prob(test)
     assert high - low > 1.0
     assert joint.mean_log_prob(test) > low + 0.75 * (high - low)
@@ -94,7 +99,7 @@ def test_most_of_what_a_product_of_clients_loses_comes_back() -> None:
 
 
 def test_rounds_end_when_rows_that_nobody_fits_on_gain_no_more() -> None:
-    fed = fc.federate(apart(linked(2000, 0)), id="id", agreement=Joint(60), learner=Hclt())
+    fed = federate(apart(linked(2000, 0)), id="id", agreement=Joint(60), learner=Hclt())
     by_verb = fed.ledger.table(["verb", "direction"])
     steps = by_verb[(by_verb["verb"] == "branch") & (by_verb["direction"] == "to client")]
     assert 2 * 3 <= steps["messages"].sum() < 2 * 40
@@ -105,13 +110,13 @@ def test_more_rounds_are_better_than_none() -> None:
     found = []
     for n in (0, 8):
         rule = Joint(n, n_classes=18, n_clusters=4)  # clusters that say little, to start from
-        fed = fc.federate(apart(table), id="id", agreement=rule, learner=Hclt())
+        fed = federate(apart(table), id="id", agreement=rule, learner=Hclt())
         found.append(fed.mean_log_prob(test))
     assert found[1] > found[0] + 0.1
 
 
 def test_a_leaver_is_summed_out_and_its_branch_is_gone() -> None:
-    fed = fc.federate(columns_split(), id="id", label="y", agreement=Joint(2), learner=Hclt())
+    fed = federate(columns_split(), id="id", label="y", agreement=Joint(2), learner=Hclt())
     rest = fed.without("b")
     rows = small_table(50, seed=2)
     assert set(rest.schema.names) == {"x0", "x1", "x2", "y"}
@@ -124,12 +129,12 @@ def test_a_leaver_is_summed_out_and_its_branch_is_gone() -> None:
 
 def test_learners_of_two_kinds_meet_in_one_tree() -> None:
     learners = {"a": "hclt", "b": "learnspn"}
-    fed = fc.federate(
+    fed = federate(
         columns_split(), id="id", label="y", learner=learners,
         agreement=Joint(1, n_classes=4, n_clusters=4),
     )  # fmt: skip
     rows = small_table(200, seed=2).drop(columns="id")
-    alone = fc.federate(
+    alone = federate(
         columns_split(), id="id", label="y", learner=learners,
         agreement="independent", glueing="naive", n_clusters=1,
     )  # fmt: skip
@@ -140,7 +145,7 @@ def test_processes_make_the_same_model() -> None:
     rule = Joint(2, n_classes=4, n_clusters=4)
     test = small_table(60, seed=3).drop(columns="id")
     here, there = (
-        fc.federate(columns_split(), id="id", label="y", agreement=rule, engine=e, learner=Hclt())
+        federate(columns_split(), id="id", label="y", agreement=rule, engine=e, learner=Hclt())
         for e in ("local", "processes")
     )
     assert here.log_prob(test).tolist() == there.log_prob(test).tolist()
@@ -156,7 +161,7 @@ def told_of(options: dict[str, Any], learner: str) -> tuple[Leak, Leak]:
     clients["a"] = clients["a"].assign(**{LABEL: table["y"]})
     clients = {name: frame.rename(columns={"id": ID}) for name, frame in clients.items()}
     engine = Recorder(local(clients, learner))
-    fc.federate(engine=engine, id=ID, label=LABEL, agreement="joint", **options)
+    federate(engine=engine, id=ID, label=LABEL, agreement="joint", **options)
     truth = (table["y"] == "yes").to_numpy().astype(int)
     order = next(
         x for x in engine.messages if x.verb == "align" and x.client == "a" and x.to_client
@@ -194,12 +199,14 @@ def test_classes_of_too_few_rows_are_given_up() -> None:
 @pytest.mark.parametrize("setting", ["vertical", "hybrid"])
 @pytest.mark.parametrize("learner", ["hclt", "factorised"])
 def test_a_policy_with_a_smallest_group_lets_it_through(setting: str, learner: str) -> None:
-    policy = Policy(min_rows=5, label="sent", rare_categories="offered")
+    policy = Policy(
+        min_rows=5, label="sent", rare_categories="offered", row_evidence="server", bits=64.0
+    )
     members = {
         name: Guarded(member, policy)
         for name, member in local(split(setting), learner)._clients.items()
     }
-    fed = fc.federate(engine=LocalEngine(members), id=ID, label=LABEL, agreement=Joint(2))
+    fed = federate(engine=LocalEngine(members), id=ID, label=LABEL, agreement=Joint(2))
     assert fed.rule.name == "joint"
 
 
@@ -207,8 +214,8 @@ def test_a_class_of_one_row_is_refused() -> None:
     """A server that puts single rows into classes of their own would read them from the models."""
     frames = {"a": columns_split()["a"].rename(columns={"id": ID, "y": LABEL})}
     client = local(frames, "hclt")._clients["a"]
-    guarded = Guarded(client, Policy(min_rows=5, label="sent"))
-    server = Server.start(LocalEngine({"a": guarded}), ServerSettings(label=LABEL))
+    guarded = Guarded(client, Policy(min_rows=5, label="sent", row_evidence="server"))
+    server = Server.start(LocalEngine({"a": guarded}), ServerSettings(label=LABEL), everything)
     rows = np.arange(20, dtype=np.int32)
     server.call(m.ALIGN, {"a": m.Align(rows)})
     classes = np.r_[0, np.ones(19, dtype=np.int64)]
@@ -229,7 +236,7 @@ def test_rows_that_some_but_not_all_clients_hold_are_learned_from() -> None:
         "b": table[["id", "x2", "x3"]],
         "c": table[:60][["id", "x4"]],
     }
-    fed = fc.federate(
+    fed = federate(
         frames, id="id", label="y", learner=Hclt(), agreement=Joint(1, n_classes=2, n_clusters=3)
     )
     assert fed.fitted is not None
@@ -243,7 +250,7 @@ def test_rows_that_some_but_not_all_clients_hold_are_learned_from() -> None:
 def test_one_class_is_the_product_of_the_clients(placement: str) -> None:
     rule = Joint(1, n_classes=1, n_clusters=1, label_private=True)
     options: dict[str, Any] = {"id": "id", "label": "y", "learner": Hclt()}
-    fed = fc.federate(columns_split(), agreement=rule, placement=placement, **options)
+    fed = federate(columns_split(), agreement=rule, placement=placement, **options)
     rows = small_table(50, seed=2)
     left, right = rows[["x0", "x1", "x2", "y"]], rows[["x3", "x4"]]
     np.testing.assert_allclose(
@@ -263,8 +270,8 @@ def test_a_client_left_alone_has_a_model_of_its_own() -> None:
     }
     engine = Breaking(local(frames, "learnspn"), spoil)
     with pytest.raises(FederationError, match=r"client 'b'.*boom"):
-        fc.federate(engine=engine, id=ID, label=LABEL, agreement="joint")
-    fed = fc.federate(engine=engine, id=ID, label=LABEL, agreement="joint", allow_missing=True)
+        federate(engine=engine, id=ID, label=LABEL, agreement="joint")
+    fed = federate(engine=engine, id=ID, label=LABEL, agreement="joint", allow_missing=True)
     assert fed.clients == ("a",)
     assert "boom" in fed.dropped["b"]
 
@@ -307,7 +314,7 @@ def test_spoilt_replies_name_the_client() -> None:
     ]
     for change in changes:
         with pytest.raises(FederationError, match="client 'b'"):
-            fc.federate(
+            federate(
                 engine=faulty(change), id=ID, label=LABEL,
                 agreement=Joint(1, n_classes=3, n_clusters=3),
             )  # fmt: skip

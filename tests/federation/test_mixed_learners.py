@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from fedcircuits.federation.model.ensemble import FederatedEnsemble
 from fedcircuits.learners.hclt.learner import Hclt
 from fedcircuits.learners.trees import ForestClassifier
 from fedcircuits.schema.images import image_frame
+
+# The rules here send the server row evidence, or are compared with such as do.
+federate = functools.partial(fc.federate, trust="one owner")
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +42,7 @@ def rows_over(names: str) -> dict[str, pd.DataFrame]:
 @pytest.mark.parametrize("operation", ["average", "vote"])
 def test_four_kinds_of_model_make_one_classifier(operation: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"label": LABEL, "operation": operation, "learner": WITH_A_FOREST}
-    fed = fc.federate(rows_over("abcd"), **options)
+    fed = federate(rows_over("abcd"), **options)
     assert isinstance(fed, FederatedEnsemble)
     assert fed.clients == ("a", "b", "c", "d")
     proba = fed.predict_proba(TEST)
@@ -47,7 +51,7 @@ def test_four_kinds_of_model_make_one_classifier(operation: str, tmp_path: Path)
     fed.save(tmp_path / "mixed.fc")
     again = fc.load(tmp_path / "mixed.fc")
     np.testing.assert_allclose(again.predict_proba(TEST), proba, rtol=0, atol=1e-12)
-    with fc.federate(rows_over("abcd"), placement="remote", **options) as remote:
+    with federate(rows_over("abcd"), placement="remote", **options) as remote:
         assert remote.is_remote
         np.testing.assert_allclose(remote.predict_proba(TEST), proba, rtol=0, atol=1e-9)
 
@@ -55,14 +59,14 @@ def test_four_kinds_of_model_make_one_classifier(operation: str, tmp_path: Path)
 @pytest.mark.parametrize("rule", ["product", "independent"])
 def test_three_kinds_of_density_make_one_density_of_rows(rule: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"label": LABEL, "learner": DENSITIES, "agreement": rule}
-    fed = fc.federate(rows_over("abc"), **options)
+    fed = federate(rows_over("abc"), **options)
     scores = fed.log_prob(TEST)
     assert np.isfinite(scores).all()
     fed.save(tmp_path / "mixed.fc")
     np.testing.assert_allclose(
         fc.load(tmp_path / "mixed.fc").log_prob(TEST), scores, rtol=0, atol=1e-9
     )
-    with fc.federate(rows_over("abc"), placement="remote", **options) as remote:
+    with federate(rows_over("abc"), placement="remote", **options) as remote:
         np.testing.assert_allclose(remote.log_prob(TEST), scores, rtol=0, atol=1e-9)
         here, there = (m.predict_proba(TEST.drop(columns=LABEL), LABEL) for m in (fed, remote))
         np.testing.assert_allclose(here, there, rtol=0, atol=1e-9)
@@ -77,7 +81,7 @@ def test_three_kinds_of_density_make_one_density_of_columns(rule: str, tmp_path:
         "c": rows[[ID, "size"]],
     }
     options: dict[str, Any] = {"id": ID, "label": LABEL, "learner": DENSITIES, "n_clusters": 4}
-    fed = fc.federate(clients, agreement=rule, **options)
+    fed = federate(clients, agreement=rule, **options)
     assert fed.dropped == {}
     scores = fed.log_prob(TEST)
     assert np.isfinite(scores).all()
@@ -85,7 +89,7 @@ def test_three_kinds_of_density_make_one_density_of_columns(rule: str, tmp_path:
     np.testing.assert_allclose(
         fc.load(tmp_path / "mixed.fc").log_prob(TEST), scores, rtol=0, atol=1e-9
     )
-    with fc.federate(clients, agreement=rule, placement="remote", **options) as remote:
+    with federate(clients, agreement=rule, placement="remote", **options) as remote:
         np.testing.assert_allclose(remote.log_prob(TEST), scores, rtol=0, atol=1e-9)
 
 
@@ -104,7 +108,7 @@ def bars(n: int = 240, seed: int = 0) -> Any:
 
 def test_images_split_by_rows_are_images_everywhere() -> None:
     images = bars()
-    fed = fc.federate({"a": images[:120], "b": images[120:]}, learner=EINET)
+    fed = federate({"a": images[:120], "b": images[120:]}, learner=EINET)
     assert fed.setting == "horizontal"
     assert all(v.kind == "count" and v.domain == (0.0, 255.0) for v in fed.schema)
     test = image_frame(bars(60, seed=1))
@@ -118,8 +122,8 @@ def test_patches_of_images_know_of_each_other() -> None:
     frame = image_frame(bars(400))
     patches = partition.columns(frame, partition.image_patches(4, 6, 1, 2))
     options: dict[str, Any] = {"id": partition.ID, "learner": EINET}
-    fed = fc.federate(patches, agreement="latent", n_clusters=2, n_classes=2, **options)
-    alone = fc.federate(patches, agreement="independent", glueing="naive", n_clusters=1, **options)
+    fed = federate(patches, agreement="latent", n_clusters=2, n_classes=2, **options)
+    alone = federate(patches, agreement="independent", glueing="naive", n_clusters=1, **options)
     assert fed.setting == "vertical"
     test = image_frame(bars(100, seed=1))
     assert fed.log_prob(test).mean() > alone.log_prob(test).mean() + 0.3
@@ -129,7 +133,7 @@ def test_patches_of_images_know_of_each_other() -> None:
     upright = test["pixel_000_001"] > 100
     lies = completed[right][["pixel_001_003", "pixel_002_005"]].mean(axis=1) > 100
     assert (lies != upright).mean() > 0.95
-    with fc.federate(
+    with federate(
         patches, agreement="latent", n_clusters=2, n_classes=2, placement="remote", **options
     ) as remote:
         np.testing.assert_allclose(remote.log_prob(test), fed.log_prob(test), rtol=0, atol=1e-9)

@@ -17,6 +17,7 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from contracts.messages import example
+from contracts.plans import everything
 from fedcircuits import encoding
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
@@ -31,7 +32,13 @@ from fedcircuits.federation.wire.names import CLUSTERS, Job, JobId, JobKind, Mod
 from recorder import Recorder
 
 OPEN = Policy(
-    label="sent", min_rows=1, rows_by_id=True, rounds=True, rare_categories="offered", errors="sent"
+    label="sent",
+    min_rows=1,
+    rows_by_id=True,
+    row_evidence="server",
+    bits=64.0,
+    rare_categories="offered",
+    errors="sent",
 )
 KINDS: dict[str, Any] = {LABEL: "categorical"}
 
@@ -40,10 +47,10 @@ def client(
     name: str, frame: pd.DataFrame, policy: Policy, learner: str = "factorised", **more: Any
 ) -> Guarded:
     """A client as a silo makes it: the policy first, then the client, then the guard."""
-    offered = policy.apply(frame, id=ID, client=name, kinds=KINDS)
-    kinds = {key: kind for key, kind in KINDS.items() if key in offered.columns}
-    made = ClientSpec(name, offered, learner, id=ID, kinds=kinds).make()
-    return Guarded(made, policy, **more)
+    policy = dataclasses.replace(policy, id=ID)
+    made = ClientSpec(name, frame, learner, label=LABEL, policy=policy).guarded(more.get("audit"))
+    assert isinstance(made, Guarded)
+    return made
 
 
 def guarded(
@@ -64,7 +71,7 @@ def error_of(reply: bytes) -> str:
 def ready(policy: Policy, learner: str = "factorised", **more: Any) -> Guarded:
     """A client that has agreed on a schema with a server."""
     member = client("a", table(n=160), policy, learner, **more)
-    Server.start(engine({"a": member}), ServerSettings(label=LABEL, min_rows=policy.min_rows))
+    Server.start(engine({"a": member}), ServerSettings(label=LABEL), everything)
     return member
 
 
@@ -157,7 +164,7 @@ def test_every_request_that_names_columns_is_in_the_list_above() -> None:
         if {"columns", "jobs", "schema"}
         & {entry.name for entry in dataclasses.fields(kind.request)}
     }
-    assert named == set(NAMES_A_COLUMN)
+    assert named - {"propose"} == set(NAMES_A_COLUMN)
 
 
 def test_a_policy_cannot_offer_what_the_table_does_not_have() -> None:
@@ -181,10 +188,10 @@ def test_rare_categories_are_hidden_and_common_ones_stay() -> None:
 
 def test_a_label_that_is_used_is_not_told() -> None:
     members = guarded("vertical", Policy(min_rows=1))
-    with pytest.raises(FederationError, match=r"client 'a' refuses 'send_label'.*label = 'used'"):
+    with pytest.raises(FederationError, match=r"the label of single rows.*label = 'used'"):
         fc.federate(id=ID, label=LABEL, engine=engine(members), agreement="product", min_rows=1)
     options = {"agreement": "latent", "n_clusters": 3, "n_classes": 3, "min_rows": 1}
-    with pytest.warns(FedcircuitsWarning, match=r"'bought' is used and not sent .*'send_label'"):
+    with pytest.warns(FedcircuitsWarning, match=r"'bought' is used and not sent .*label = 'used'"):
         fc.federate(id=ID, label=LABEL, engine=engine(members), **options)
     # The refusals did no harm: the same clients train in a way their policy allows.
     fed = fc.federate(id=ID, label=LABEL, engine=engine(members), label_use="used", **options)
@@ -216,12 +223,14 @@ def test_label_requests_of_few_rows_are_refused() -> None:
 # --- small groups ---------------------------------------------------------------------------------
 
 
-def test_a_sketch_of_fewer_rows_is_refused_and_one_of_enough_is_not() -> None:
+def test_sketches_are_of_the_policys_smallest_group_whatever_is_asked() -> None:
     member = client("a", table(), Policy(min_rows=20))
-    told = error_of(member.handle("describe", m.Describe(5).to_bytes()))
-    assert "ask with min_rows=20" in told
-    description = m.Description.from_bytes(member.handle("describe", m.Describe(20).to_bytes()))
-    for key, array in description.sketches.items():
+    told = [
+        m.Description.from_bytes(member.handle("describe", m.Describe(rows).to_bytes()))
+        for rows in (1, 5, 20, 21, 40)
+    ]
+    assert all(each.to_bytes() == told[0].to_bytes() for each in told)
+    for key, array in told[0].sketches.items():
         if key.endswith("_rows"):
             assert (array >= 20).all(), key
 
@@ -252,13 +261,15 @@ def test_clusters_and_models_of_few_rows_are_refused() -> None:
 
 def test_sums_by_cell_are_told_only_where_allowed() -> None:
     members = guarded("horizontal", Policy(), "mixture")
-    with pytest.raises(FederationError, match="rounds is false in its policy"):
-        fc.federate(id=ID, engine=engine(members), agreement="joint")
-    stays = ready(Policy(rounds=True, placement="remote"), "mixture")
+    fed = fc.federate(id=ID, engine=engine(members), agreement="joint")  # masked
+    assert set(fed.ledger.table(["verb", "level"]).set_index("verb").loc["round", "level"]) == {
+        "nothing", "masked sums",
+    }  # fmt: skip
+    stays = ready(Policy(row_evidence="server", placement="remote"), "mixture")
     asked = m.Round(JOB, ["height"], 0, True, [], "", {})
     assert "they stay here" in error_of(stays.handle("round", asked.to_bytes()))
-    hidden = ready(Policy(rounds="masked"), "mixture")
-    assert "rounds is 'masked'" in error_of(hidden.handle("round", asked.to_bytes()))
+    hidden = ready(Policy(), "mixture")
+    assert "it asks for row evidence" in error_of(hidden.handle("round", asked.to_bytes()))
 
 
 def test_a_table_of_few_rows_is_no_client() -> None:
@@ -280,7 +291,8 @@ def test_models_stay_where_the_policy_says_so() -> None:
 def test_queries_not_answered_are_refused_and_the_others_are_answered() -> None:
     rows = table(n=6).drop(columns=ID)
     asked = {"id": ID, "label": LABEL, "agreement": "independent", "placement": "remote"}
-    open_ = fc.federate(engine=engine(guarded("horizontal", OPEN)), **asked)
+    five = dataclasses.replace(OPEN, min_rows=5)
+    open_ = fc.federate(engine=engine(guarded("horizontal", five)), **asked)
     policy = Policy(queries=("log_prob", "posterior"), rare_categories="offered")
     fed = fc.federate(engine=engine(guarded("horizontal", policy)), **asked)
     with pytest.raises(
@@ -383,7 +395,7 @@ def test_everything_is_noted_and_the_federation_goes_on(
     refused = [line for line in lines if not line["allowed"]]
     assert [(x["client"], x["verb"], x["bytes"]) for x in refused] == [("a", "rows", 0)]
     allowed = [x["verb"] for x in lines if x["client"] == "b"]
-    assert allowed == ["start", "describe", "agree", "fit"]
+    assert allowed == ["start", "describe", "propose", "agree", "fit"]
 
 
 def test_what_cannot_be_noted_is_not_answered(tmp_path: Path) -> None:
@@ -408,7 +420,7 @@ def test_an_error_tells_its_kind_and_keeps_its_text(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING):
         hushed = error_of(Guarded(Quoting(), Policy()).handle("describe", asked))
     assert "71.23" not in hushed
-    assert hushed.startswith("DomainError: client 'a' failed at 'describe'")
+    assert hushed.startswith("ClientError: client 'a' failed at 'describe'")
     assert "71.23" in caplog.text
     told = error_of(Guarded(Quoting(), Policy(errors="sent")).handle("describe", asked))
     assert "71.23" in told
@@ -421,15 +433,33 @@ def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(
         'columns = ["height", "bought"]\nlabel = "sent"\nqueries = ["log_prob"]\n'
-        'rows_by_id = true\nrounds = true\nplacement = "remote"\nmin_rows = 20\n'
+        'rows_by_id = true\nrow_evidence = "server"\nplacement = "remote"\nmin_rows = 20\n'
+        'id = "customer"\nlabel_column = "bought"\nbits = 8\nruns = 3\nepsilon = 1.5\n'
+        'missing_values = ["?"]\n'
         "max_message_bytes = 1_000_000\n"
         'requests = ["describe", "agree", "fit", "query"]\nrare_categories = "offered"\n'
-        'errors = "sent"\n'
+        'errors = "sent"\n[kinds]\nheight = "continuous"\n'
     )
     assert Policy.from_toml(path) == Policy(
-        ("height", "bought"), "sent", ("describe", "agree", "fit", "query"), ("log_prob",), True,
-        True, "remote", 20, 1_000_000, "offered", "sent",
-    )  # fmt: skip
+        columns=("height", "bought"),
+        id="customer",
+        label_column="bought",
+        kinds={"height": "continuous"},
+        missing_values=("?",),
+        label="sent",
+        requests=("describe", "agree", "fit", "query"),
+        queries=("log_prob",),
+        rows_by_id=True,
+        row_evidence="server",
+        bits=8,
+        runs=3,
+        epsilon=1.5,
+        placement="remote",
+        min_rows=20,
+        max_message_bytes=1_000_000,
+        rare_categories="offered",
+        errors="sent",
+    )
     path.write_text("")
     assert Policy.from_toml(path) == Policy()
 
@@ -437,7 +467,7 @@ def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("min_row = 3", "no key 'min_row'; it has 'columns', 'label'"),
+        ("min_row = 3", "no key 'min_row'; it has 'columns', 'id'"),
         ("min_rows = 0", "min_rows is a whole number from 1 on, found 0"),
         ("min_rows = true", "min_rows is a whole number from 1 on, found True"),
         ('label = "maybe"', "label is one of 'sent', 'used', 'no', found 'maybe'"),
@@ -447,7 +477,13 @@ def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
         ('queries = ["rows"]', "queries are of 'log_prob', .* found 'rows'"),
         ('requests = ["rows"]', "requests are of 'describe', .* found 'rows'"),
         ("rows_by_id = 1", "rows_by_id is true or false, found 1"),
-        ('rounds = "no"', "rounds is true, false or 'masked', found 'no'"),
+        ('row_evidence = "all"', "row_evidence is one of 'nobody', 'clients', 'server'"),
+        ("bits = -1", "bits is a number from 0 on, found -1"),
+        ("runs = 0", "runs is a whole number from 1 on, found 0"),
+        ("epsilon = inf", "epsilon is a number from 0 on, found inf"),
+        ("id = 3", "id is the name of a column, found 3"),
+        ('kinds = "x"', "kinds maps columns to one of"),
+        ('[kinds]\nx = "number"', "kinds maps columns to one of 'continuous'"),
         ("min_rows = ", "is not TOML"),
     ],
 )
@@ -484,13 +520,13 @@ def test_auto_passes_over_rules_that_a_policy_refuses() -> None:
 
 
 def test_where_every_rule_is_refused_one_error_lists_the_refusals() -> None:
-    requests = ("describe", "agree", "digests", "align", "use_rows")
+    requests = ("agree", "public_key", "peers", "group_secret", "digests", "align", "use_rows")
     rows = table(n=400)
     frames = {"a": rows[[ID, "height", LABEL]], "b": rows[[ID, "visits", "size"]]}
     only = Policy(requests=requests)
     members = {name: client(name, frame, only) for name, frame in frames.items()}
-    with pytest.raises(FederationError, match=r"allow no rule") as found:
+    with pytest.raises(FederationError, match=r"allows none of the rules of the plan") as found:
         fc.federate(id=ID, label=LABEL, engine=engine(members), label_use="used")
     for name in ("latent", "independent"):
-        assert f"- {name}: client" in str(found.value)
+        assert name in str(found.value)
     assert "requests in its policy" in str(found.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ from fedcircuits.federation.agreement import (
 )
 from fedcircuits.federation.agreement._shared.latent_classes import fit_latent_classes
 from fedcircuits.federation.agreement.em import fit_joint_weights
+
+# The rules here send the server row evidence, or are compared with such as do.
+federate = functools.partial(fc.federate, trust="one owner")
 
 
 class TestIndependentRowsSplit(RuleContract):
@@ -135,7 +139,7 @@ class TestAnchorsWithoutIds(RuleContract):
         if options.pop("backwards", False):
             frames = dict(reversed(frames.items()))
         options = {"learner": LEARNER, "agreement": cls.rule, **options}
-        return fc.federate(frames, label="y", **options)
+        return federate(frames, label="y", **options)
 
 
 class TestAuto(RuleContract):
@@ -183,7 +187,7 @@ def test_noise_on_the_table_costs_little() -> None:
     table = small_table(1500)
     frames = {"a": table[["id", "x0", "x1", "x2", "y"]], "b": table[["id", "x3", "x4"]]}
     scores = [
-        fc.federate(
+        federate(
             frames,
             id="id",
             label="y",
@@ -211,9 +215,9 @@ def partly_aligned(n_common: int, n: int = 1200) -> dict[str, pd.DataFrame]:
 def test_a_tenth_of_the_rows_aligned_carries_the_dependence() -> None:
     test = small_table(2000, seed=9)
     options = {"id": "id", "label": "y", "learner": LEARNER}
-    some = fc.federate(partly_aligned(120), agreement="latent", **options)
-    every = fc.federate(partly_aligned(1200), agreement="latent", **options)
-    none = fc.federate(
+    some = federate(partly_aligned(120), agreement="latent", **options)
+    every = federate(partly_aligned(1200), agreement="latent", **options)
+    none = federate(
         partly_aligned(120), agreement=Independent(glueing="naive", n_clusters=1), **options
     )
     found = {m: m.mean_log_prob(test) for m in (some, every, none)}
@@ -221,7 +225,7 @@ def test_a_tenth_of_the_rows_aligned_carries_the_dependence() -> None:
 
 
 def test_rows_that_only_one_client_has_are_used_too() -> None:
-    fed = fc.federate(partly_aligned(120), id="id", label="y", learner=LEARNER, agreement="latent")
+    fed = federate(partly_aligned(120), id="id", label="y", learner=LEARNER, agreement="latent")
     assert fed.fitted is not None
     rows = fed.fitted.rows
     for client in ("a", "b"):
@@ -231,29 +235,27 @@ def test_rows_that_only_one_client_has_are_used_too() -> None:
 
 
 def test_hardly_a_row_aligned_falls_back_to_the_plain_product() -> None:
-    fed = fc.federate(partly_aligned(12), id="id", label="y", learner=LEARNER)
+    fed = federate(partly_aligned(12), id="id", label="y", learner=LEARNER)
     assert isinstance(fed.rule, Independent)
     assert fed.rule.glueing == "naive"
     shared = partly_aligned(12)
     shared["b"] = shared["b"].assign(y=["yes", "no"] * 600)
-    assert isinstance(
-        fc.federate(shared, id="id", label="y", learner=LEARNER).rule, ProductOfClasses
-    )
+    assert isinstance(federate(shared, id="id", label="y", learner=LEARNER).rule, ProductOfClasses)
 
 
 # --- auto and names -------------------------------------------------------------------------------
 
 
 def test_auto_takes_the_setting_s_rule_where_nothing_can_be_compared() -> None:
-    rows = fc.federate(rows_split(), label="y", learner=LEARNER)
+    rows = federate(rows_split(), label="y", learner=LEARNER)
     assert isinstance(rows.rule, ProductOfClasses)
-    assert isinstance(fc.federate(rows_split(), learner=LEARNER).rule, Independent)
-    columns = fc.federate(columns_split(), id="id", learner=LEARNER)
+    assert isinstance(federate(rows_split(), learner=LEARNER).rule, Independent)
+    columns = federate(columns_split(), id="id", learner=LEARNER)
     assert isinstance(columns.rule, Latent)
 
 
 def test_why_has_every_candidate_with_its_scores_and_what_it_reveals(tmp_path: Path) -> None:
-    fed = fc.federate(columns_split(), id="id", label="y", learner=LEARNER)
+    fed = federate(columns_split(), id="id", label="y", learner=LEARNER)
     why = fed.why
     assert why is not None
     assert fed.rule is not None
@@ -270,16 +272,16 @@ def test_why_has_every_candidate_with_its_scores_and_what_it_reveals(tmp_path: P
 
 
 def test_why_of_a_named_rule_says_so() -> None:
-    why = fc.federate(columns_split(), id="id", learner=LEARNER, agreement="latent").why
+    why = federate(columns_split(), id="id", learner=LEARNER, agreement="latent").why
     assert why is not None
     assert (why.rule, why.reason, why.scores) == ("latent", "named by the caller", {})
 
 
 def test_auto_leaves_no_trace_of_its_trial() -> None:
     """The winner is trained on all rows, as if it had been named."""
-    by_auto = fc.federate(columns_split(), id="id", label="y", learner=LEARNER)
+    by_auto = federate(columns_split(), id="id", label="y", learner=LEARNER)
     assert by_auto.rule is not None
-    named = fc.federate(
+    named = federate(
         columns_split(), id="id", label="y", learner=LEARNER, agreement=by_auto.rule.name
     )
     rows = small_table(50, seed=3)
@@ -287,29 +289,29 @@ def test_auto_leaves_no_trace_of_its_trial() -> None:
 
 
 def test_a_private_label_is_not_used_to_cluster() -> None:
-    fed = fc.federate(columns_split(), id="id", label="y", learner=LEARNER, label_use="used")
+    fed = federate(columns_split(), id="id", label="y", learner=LEARNER, label_use="used")
     assert fed.rule == Latent(label_private=True)
 
 
 def test_unknown_names_and_options_are_refused() -> None:
     with pytest.raises(FederationError, match="no agreement rule 'counting'"):
-        fc.federate(columns_split(), id="id", learner=LEARNER, agreement="counting")
+        federate(columns_split(), id="id", learner=LEARNER, agreement="counting")
     unknown = r"no option 'clusters'; there are .*n_classes, n_clusters.*did you mean 'n_clusters'"
     with pytest.raises(FederationError, match=unknown):
-        fc.federate(columns_split(), id="id", learner=LEARNER, agreement="latent", clusters=3)
+        federate(columns_split(), id="id", learner=LEARNER, agreement="latent", clusters=3)
     with pytest.raises(FederationError, match=unknown):
-        fc.federate(columns_split(), id="id", learner=LEARNER, clusters=3)
+        federate(columns_split(), id="id", learner=LEARNER, clusters=3)
 
 
 @pytest.mark.parametrize("name", ["latent", "em"])
 def test_rules_over_aligned_rows_refuse_rows_split(name: str) -> None:
     with pytest.raises(FederationError):
-        fc.federate(rows_split(), label="y", learner=LEARNER, agreement=name)
+        federate(rows_split(), label="y", learner=LEARNER, agreement=name)
 
 
 def test_product_without_a_label_is_refused() -> None:
     with pytest.raises(FederationError, match="needs a label"):
-        fc.federate(columns_split(), id="id", learner=LEARNER, agreement="product")
+        federate(columns_split(), id="id", learner=LEARNER, agreement="product")
 
 
 def test_every_rule_has_a_name_it_answers_to() -> None:

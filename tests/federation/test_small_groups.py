@@ -11,6 +11,7 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, local, split
+from contracts.plans import everything
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FederationError
@@ -32,7 +33,7 @@ def guarded(policy: Policy) -> Guarded:
     """A client behind a policy that has agreed on a schema with a server."""
     spec = ClientSpec("a", table(n=60), "factorised", id=ID, kinds={LABEL: "categorical"})
     member = Guarded(spec.make(), policy)
-    Server.start(LocalEngine({"a": member}), ServerSettings(label=LABEL, min_rows=policy.min_rows))
+    Server.start(LocalEngine({"a": member}), ServerSettings(label=LABEL), everything)
     return member
 
 
@@ -103,15 +104,6 @@ def test_aligned_rows_are_no_small_group() -> None:
     assert "4 aligned row(s); the smallest group is 5" in error_of(reply)
     reply = member.handle("align", m.Align(np.arange(5, dtype=np.int32)).to_bytes())
     assert m.Ready.from_bytes(reply).n_rows == 60
-
-
-def test_sketches_are_made_for_one_smallest_group_only() -> None:
-    """Means over groups of 5, 6, 7, ... rows would subtract to single values."""
-    member = guarded(Policy())
-    for _ in range(2):  # the same request once more is fine
-        reply = member.handle("describe", m.Describe(5).to_bytes())
-        assert m.Description.from_bytes(reply).n_rows == 60
-    assert "another min_rows" in error_of(member.handle("describe", m.Describe(6).to_bytes()))
 
 
 @pytest.mark.parametrize("min_rows", [0, -1])

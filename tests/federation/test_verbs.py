@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 
 from contracts.engine import table
 from contracts.federations import ID, LABEL
+from contracts.plans import everything
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.engines.replay import Keeper, Replay
@@ -88,7 +90,8 @@ def mean() -> Iterator[Verb[AskMean, Mean]]:
 def client(rows: pd.DataFrame | None = None) -> Client:
     kinds: dict[str, Any] = {LABEL: "categorical"}
     found = table() if rows is None else rows
-    return ClientSpec("a", found, "factorised", id=ID, kinds=kinds).make()
+    id = ID if ID in found else None
+    return ClientSpec("a", found, "factorised", id=id, kinds=kinds).make()
 
 
 def test_a_declared_verb_is_dispatched_logged_and_answered_once(
@@ -106,22 +109,26 @@ def test_a_declared_verb_is_dispatched_logged_and_answered_once(
 def test_a_declared_verb_is_guarded_and_audited(mean: Verb[AskMean, Mean], tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
     policy = Policy(columns=("height", LABEL), min_rows=5)
-    guarded = Guarded(client(policy.apply(table(), id=ID)), policy, audit=audit)
-    server = Server.start(LocalEngine({"a": guarded}), ServerSettings(label=LABEL))
+    guarded = Guarded(client(policy.apply(table())), policy, audit=audit)
+    server = Server.start(LocalEngine({"a": guarded}), ServerSettings(label=LABEL), everything)
     assert server.call(mean, {"a": AskMean(["height"], 0.0)})["a"].n_rows == len(table())
     with pytest.raises(ClientError, match="'size' is not offered"):
         server.call(mean, {"a": AskMean(["size"], 0.0)})
     with pytest.raises(ClientError, match="it asks for too much"):
         server.call(mean, {"a": AskMean(["height"], 501.0)})
-    strict = Guarded(guarded._client, Policy(min_rows=10_000))
-    assert (
-        "rows of a mean below the smallest group"
-        in m.Failed.from_bytes(strict.handle("mean", AskMean(["height"], 0.0).to_bytes())).error
-    )
+    many = dataclasses.replace(policy, min_rows=len(table()) + 1)
+    guarded._policy = many
+    with pytest.raises(ClientError, match="rows of a mean below the smallest group"):
+        server.call(mean, {"a": AskMean(["height"], 1.0)})
     closed = Guarded(guarded._client, Policy(requests=("describe",)))
     assert "no such request" in m.Failed.from_bytes(closed.handle("mean", b"")).error
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
-    assert [line["allowed"] for line in lines if line["verb"] == "mean"] == [True, False, False]
+    assert [line["allowed"] for line in lines if line["verb"] == "mean"] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_declared_verb_is_replayed_to_a_client_started_anew(

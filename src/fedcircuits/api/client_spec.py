@@ -7,11 +7,11 @@ the path of a file that the client reads, a learner as its name with plain optio
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
+import secrets
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,10 @@ from fedcircuits.api.learn import colour_of, make_learner
 from fedcircuits.density import Learner, LearnsClassifier
 from fedcircuits.errors import FederationError, SchemaError, StorageError
 from fedcircuits.federation.client.client import Client
+from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS
 from fedcircuits.federation.client.own_learner import MakeLearner
+from fedcircuits.federation.policy.guard import Guarded
+from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.schema import Data, Kind, images, read
 
 # The function that an engine calls, in a client's own process, with the encoded spec.
@@ -49,6 +52,10 @@ class ClientSpec:
         kinds: kinds of columns, where a guess would be wrong.
         missing_values: spellings of a missing value besides those pandas knows.
         id_secret: mixed into digests of ids; clients know it, the server does not.
+        label: the run's, for a client with a policy, whose own kinds hold.
+        policy: of the owner of the table; id, kinds and missing values are then the policy's.
+        key: private half of its sealing key, so that a client that is started again has the same.
+        pins: fingerprints of the other clients' keys, None where any key is taken.
     """
 
     name: str
@@ -59,24 +66,37 @@ class ClientSpec:
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     missing_values: tuple[object, ...] = ()
     id_secret: str = ""
+    label: str | None = None
+    policy: Policy | None = None
+    key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    pins: Mapping[str, str] | None = None
 
-    def make(self, sealing_secret: bytes | None = None) -> Client:
-        """Return the client, its file read and its pixels in the learner's colour.
-
-        Args:
-            sealing_secret: as of `Client`.
-        """
+    def make(self) -> Client:
+        """Return the client, its file read and its pixels in the learner's colour."""
         colour = colour_of(self.learner, self.options)
+        rows = images.pixels_in_colour(read(self.data), colour)
+        id, kinds, missing = self.id, dict(self.kinds), self.missing_values
+        if self.policy is not None:
+            id = self.policy.id_of(rows, id)
+            rows = self.policy.apply(rows, id=id, client=self.name, label=self.label)
+            kinds, missing = self.policy.kinds_of(self.label), self.policy.missing_values
         return Client(
             self.name,
-            images.pixels_in_colour(read(self.data), colour),
+            rows,
             learner_maker(self.learner, self.options),
-            id=self.id,
-            kinds=dict(self.kinds),
-            missing_values=self.missing_values,
+            id=id,
+            kinds=kinds,
+            missing_values=missing,
             id_secret=self.id_secret,
-            sealing_secret=sealing_secret,
+            min_rows=LEAST_ROWS if self.policy is None else self.policy.min_rows,
+            key=bytes.fromhex(self.key),
+            pins=self.pins,
         )
+
+    def guarded(self, audit: Path | None = None) -> Client | Guarded:
+        """Return the client behind its policy's guard; without a policy the client itself."""
+        made = self.make()
+        return made if self.policy is None else Guarded(made, self.policy, audit=audit)
 
     def to_bytes(self) -> bytes:
         """Return the spec as it is sent to a client's process; `from_bytes` reads it."""
@@ -90,6 +110,10 @@ class ClientSpec:
             "kinds": dict(self.kinds),
             "missing_values": list(self.missing_values),
             "id_secret": self.id_secret,
+            "label": self.label,
+            "key": self.key,
+            "pins": None if self.pins is None else dict(self.pins),
+            "policy": None if self.policy is None else asdict(self.policy),
         }
         arrays = {}
         if isinstance(self.data, Path):
@@ -113,12 +137,14 @@ class ClientSpec:
             path = header.pop("path")
             rows = Path(path) if path is not None else _from_arrow(record.arrays["arrow"].tobytes())
             header["missing_values"] = tuple(header["missing_values"])
+            if header["policy"] is not None:
+                header["policy"] = Policy(**header["policy"])
             return ClientSpec(data=rows, **header)
         except (KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
             raise StorageError(f"the client spec is not valid: {error}") from None
 
 
-def client_from_spec(data: bytes, rows: pd.DataFrame | None = None) -> Client:
+def client_from_spec(data: bytes, rows: pd.DataFrame | None = None) -> Client | Guarded:
     """Return the client of an encoded spec.
 
     Args:
@@ -126,9 +152,7 @@ def client_from_spec(data: bytes, rows: pd.DataFrame | None = None) -> Client:
         rows: its rows, where the engine has them and the spec does not.
     """
     spec = ClientSpec.from_bytes(data)
-    spec = spec if rows is None else replace(spec, data=rows)
-    # The same after a restart; whoever has the spec could seal and open in this client's name.
-    return spec.make(hashlib.sha256(data).digest())
+    return (spec if rows is None else replace(spec, data=rows)).guarded()
 
 
 # --- rows -----------------------------------------------------------------------------------------

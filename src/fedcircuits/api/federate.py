@@ -14,23 +14,26 @@ from fedcircuits.api.learn import DEFAULT_LEARNER
 from fedcircuits.api.load import classifier_from_bytes, from_bytes
 from fedcircuits.api.open_engine import Clients, open_engine
 from fedcircuits.api.progress import Progress, shown
-from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings
+from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings, Trust
 from fedcircuits.api.watched import Stages, Watched
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, unknown_name
 from fedcircuits.federation.agreement import Rule, make_rule, refused_ones, with_label_use
 from fedcircuits.federation.agreement._shared.tilts import fit_tilts
+from fedcircuits.federation.agreement.planning import check_allowed, planner
 from fedcircuits.federation.agreement.product import with_tilts
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
+from fedcircuits.federation.policy.policy import QUERIES, Policy
 from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientError, TakeModels, fit
 from fedcircuits.federation.server.lost_clients import reason, warn_of_lost
 from fedcircuits.federation.server.remote import RemoteDensity
-from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.server import Planner, Server
 from fedcircuits.federation.server.settings import LabelUse
 from fedcircuits.federation.server.why import Why
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import NONE, Job, JobKind
+from fedcircuits.federation.wire.requests import LABEL_SENT
 from fedcircuits.federation.wire.transport import RefusedError, Transport
 from fedcircuits.schema import Data, Kind, Schema
 
@@ -67,6 +70,8 @@ def federate(
     timeout: float | None = None,
     allow_missing: bool = False,
     id_secret: str = "",
+    trust: Trust | None = None,
+    policies: Policy | Mapping[str, Policy] | None = None,
     progress: Progress | bool | None = None,
     **options: Any,
 ) -> FederatedCircuit: ...
@@ -142,7 +147,7 @@ class FederationRun:
     def train(self, transport: Transport) -> FederatedCircuit | FederatedEnsemble:
         """Train with the members of an engine and return the model."""
         settings = self.settings
-        server = Server.start(transport, settings)
+        server = Server.start(transport, settings, self._planner())
         self._check_kinds(server)
         self._match_rows(server)
         if settings.operation != "mixture":
@@ -190,9 +195,14 @@ class FederationRun:
     def _check_kinds(self, server: Server) -> None:
         """Refuse kinds of columns that no client has; clients left out may have had them."""
         known = [*server.schema.names, *([] if self.settings.id is None else [self.settings.id])]
-        for name in self.settings.kinds:
+        for name, kind in self.settings.kinds.items():
             if name not in known and not server.dropped:
                 raise FederationError(f"kinds: {unknown_name('column', name, known)}")
+            if name in server.schema and server.schema[name].kind != kind:
+                raise FederationError(
+                    f"the column {name!r} is {server.schema[name].kind}, and kinds= says {kind}: a "
+                    "client with a policy names kinds itself, in [kinds] of the policy"
+                )
 
     def _match_rows(self, server: Server) -> None:
         """Align rows by id and share the label where asked; nothing where only rows are split."""
@@ -218,6 +228,8 @@ class FederationRun:
     def _send_label(self, server: Server) -> None:
         """Send the label to the clients that lack it; "used" where a policy refuses that."""
         try:
+            for client, why in server.struck.get(LABEL_SENT, {}).items():
+                raise RefusedError(client, why)
             server.share_label()
         except RefusedError as error:
             if self._rule_name == "product" or self.settings.operation != "mixture":
@@ -228,6 +240,20 @@ class FederationRun:
                 FedcircuitsWarning,
                 stacklevel=6,
             )
+
+    def _planner(self, rule: Rule | None = None) -> Planner:
+        """What makes the plan that clients consent to; for a given rule, or as the settings say."""
+        settings = self.settings
+        return planner(
+            rule or settings.agreement,
+            settings.options,
+            id=settings.id,
+            label_sent=settings.label_use == "sent",
+            placement=settings.placement,
+            trust=settings.trust,
+            questions=QUERIES,
+            operation=settings.operation,
+        )
 
     def _take(self, server: Server) -> TakeModels:
         """How models are taken: as bytes, or as references to where they stay."""
@@ -243,10 +269,13 @@ class FederationRun:
             reason = "given by the caller"
             rule = with_label_use(agreement, server)
             why = Why.asked_for(rule.name, rule.reveals, reason)
+            check_allowed(server, rule)
             return rule, rule.train(server, take), why
         refused: dict[Rule, str] = {}
         while True:
             rule, why = make_rule(agreement, server, take, self.settings.options, refused)
+            if agreement != "auto":
+                check_allowed(server, rule)
             try:
                 fitted = rule.train(server, take)
                 break
@@ -299,7 +328,7 @@ class FederationRun:
         )
         transport = open_engine(alone, {name: data})
         try:
-            server = Server.start(transport, alone)
+            server = Server.start(transport, alone, self._planner(fed.rule))
             if set(server.schema.names) != set(fed.fitted.schema.names):
                 missing = set(fed.fitted.schema.names) - set(server.schema.names)
                 raise ClientError(name, f"it lacks {', '.join(map(repr, sorted(missing)[:5]))}")

@@ -16,6 +16,7 @@ from fedcircuits.api.settings import RunSettings
 from fedcircuits.api.watched import Stages
 from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engine_named
 from fedcircuits.errors import FederationError, unknown_name
+from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Data
 from fedcircuits.schema.read import is_one_row
@@ -81,9 +82,15 @@ def open_engine(
             kinds=settings.kinds_with_label(),
             missing_values=tuple(settings.missing_values),
             id_secret=settings.id_secret,
+            label=settings.label,
+            policy=settings.policy_of(name),
         )
+    if not isinstance(settings.policies, Policy):
+        for name in settings.policies:
+            if name not in specs:
+                raise FederationError(f"policies: {unknown_name('client', name, list(specs))}")
     if engine is LocalEngine:
-        return LocalEngine({name: spec.make() for name, spec in specs.items()})
+        return LocalEngine({name: spec.guarded() for name, spec in specs.items()})
     if there:
         options["rows"] = there
     encoded = {name: spec.to_bytes() for name, spec in specs.items()}

@@ -12,12 +12,15 @@ from fedcircuits.api.learn import DEFAULT_LEARNER
 from fedcircuits.errors import FederationError, LearningError, unknown_name
 from fedcircuits.federation.agreement import Rule, options_of
 from fedcircuits.federation.model.ensemble import OPTIONS
+from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire.ids import check_secret
+from fedcircuits.federation.wire.requests import ONE_OWNER
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Kind
 
 Placement = Literal["gathered", "remote"]
+Trust = Literal["one owner"]
 Operation = Literal["mixture", "average", "vote"]
 Engine = str | Transport | Callable[..., Transport]
 # Settings that have another name now, and what to write in their place.
@@ -45,6 +48,9 @@ class RunSettings(ServerSettings):
         kinds: kinds of columns, where a guess would be wrong.
         missing_values: spellings of a missing value besides those pandas knows.
         id_secret: mixed into digests of ids; clients know it, the server does not.
+        trust: "one owner" where all tables belong to one organisation, whose server may then see
+            what rows can be reconstructed from (`em`, `joint` over columns); None where not.
+        policies: what each client allows, by name, or one policy for all.
         options: of the named rule; `federate` takes them as keywords of their own.
     """
 
@@ -58,6 +64,8 @@ class RunSettings(ServerSettings):
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     missing_values: Sequence[object] = ()
     id_secret: str = ""
+    trust: Trust | None = None
+    policies: Policy | Mapping[str, Policy] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,6 +76,8 @@ class RunSettings(ServerSettings):
             raise FederationError(
                 f"operation is mixture, average or vote, found {self.operation!r}"
             )
+        if self.trust not in (None, ONE_OWNER):
+            raise FederationError(f"trust is {ONE_OWNER!r} or None, found {self.trust!r}")
         check_secret(self.id_secret)
         self._check_options()
         for name in self.learner.values() if isinstance(self.learner, Mapping) else [self.learner]:
@@ -103,7 +113,7 @@ class RunSettings(ServerSettings):
         known = {entry.name for entry in fields(cls)} - {"options"}
         own = {name: value for name, value in given.items() if name in known}
         own = {
-            name: {} if value is None and name in ("kinds", "engine_options") else value
+            name: {} if value is None and name in ("kinds", "engine_options", "policies") else value
             for name, value in own.items()
         }
         return cls(**own, options={k: v for k, v in given.items() if k not in known})
@@ -115,6 +125,10 @@ class RunSettings(ServerSettings):
         if client not in self.learner:
             raise FederationError(f"no learner is named for client {client!r}")
         return self.learner[client]
+
+    def policy_of(self, client: str) -> Policy | None:
+        """Return the policy of a client, None where it has none."""
+        return self.policies if isinstance(self.policies, Policy) else self.policies.get(client)
 
     def kinds_with_label(self) -> dict[str, Kind]:
         """Return the kinds of columns, the label categorical unless it is given another kind."""

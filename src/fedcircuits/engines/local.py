@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from fedcircuits.federation.client.client import Client
+from fedcircuits.federation.policy.audit import Handler
 
 
 class LocalEngine:
@@ -17,7 +17,7 @@ class LocalEngine:
 
     OPTIONS: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, clients: Mapping[str, Client]) -> None:
+    def __init__(self, clients: Mapping[str, Handler]) -> None:
         self._clients = dict(clients)
 
     def members(self) -> list[str]:

@@ -105,7 +105,9 @@ def provision(
 
 def silo(
     kit: Annotated[Path, typer.Argument(help="The start-up kit that the coordinator made.")],
-    data: Annotated[Path, typer.Option(help="CSV or Parquet file; its rows stay here.")],
+    data: Annotated[
+        Path | None, typer.Option(help="CSV or Parquet file; its rows stay here.")
+    ] = None,
     policy: Annotated[
         Path | None, typer.Option(help="TOML file: columns, label, queries, smallest group.")
     ] = None,
@@ -116,19 +118,38 @@ def silo(
         Path | None,
         typer.Option(help="File that logs every message; audit.jsonl in the kit by default."),
     ] = None,
+    federation: Annotated[
+        Path | None,
+        typer.Option(
+            help="Federation file with the fingerprints of the others' keys, to pin them."
+        ),
+    ] = None,
+    fingerprint: Annotated[
+        bool, typer.Option("--fingerprint", help="Print the fingerprint of this silo's key.")
+    ] = False,
+    review: Annotated[
+        bool, typer.Option("--review", help="Print the policy, the plans of runs, what they cost.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Take part in a federation with your own table, until stopped.
 
     \b
     Example:
-      fedcircuits silo kits/bank --data bank.parquet --policy bank-policy.toml
+      fedcircuits silo kits/bank --fingerprint
+      fedcircuits silo kits/bank --data bank.parquet --policy bank.toml --federation federation.toml
+      fedcircuits silo kits/bank --policy bank.toml --review
     """
-    from fedcircuits.cli.silo import run
+    from fedcircuits.cli import silo
 
     out = Output(json)
     with out.errors():
-        run(out, kit, data, policy, id_secret_file, audit)
+        if fingerprint:
+            silo.show_fingerprint(out, kit)
+        elif review:
+            silo.review(out, kit, policy, audit)
+        else:
+            silo.run(out, kit, data, policy, id_secret_file, audit, federation)
 
 
 def coordinate(

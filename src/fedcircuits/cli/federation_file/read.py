@@ -22,6 +22,7 @@ from fedcircuits.errors import FedcircuitsError, FederationError, unknown_name
 PORT = 8002
 # Options of engines that are files or folders: relative to the federation file, as clients are.
 PATHS = ("token", "tls", "folder")
+FINGERPRINT = re.compile(r"[0-9a-f]{4}(-[0-9a-f]{4}){7}")
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text",
          list: "a list", dict: "a table"}  # fmt: skip
 
@@ -96,6 +97,7 @@ class FederationFile:
         host: name or address under which clients reach the coordinator.
         port: the one that is open there.
         kits: folder of start-up kits.
+        fingerprints: of the clients' keys, by name, where the file lists them.
         source: text and values of the file, for errors that name a line.
     """
 
@@ -106,6 +108,7 @@ class FederationFile:
     host: str
     port: int
     kits: Path
+    fingerprints: dict[str, str]
     source: Source = field(repr=False, compare=False)
 
     @property
@@ -122,8 +125,7 @@ class FederationFile:
             name: {
                 "learner": run.learner_of(name),
                 "id": run.id,
-                "kinds": run.kinds_with_label(),
-                "missing_values": list(run.missing_values),
+                "label": run.label,
             }
             for name in self.names
         }
@@ -180,6 +182,7 @@ def read_federation(file: Path, needs_data: bool = True) -> FederationFile:
         there.host,
         there.port,
         file.parent / there.kits,
+        _fingerprints(source, clients),
         source,
     )
 
@@ -198,13 +201,29 @@ def _clients(
         ):
             raise source.error(path, f"client {name!r} needs data = 'file.csv', found {entry!r}")
         for key in entry:
-            if key not in ("data", "learner"):
-                known = ("data", "learner")
+            known = ("data", "learner", "fingerprint")
+            if key not in known:
                 raise source.error(path, unknown_name("setting", key, known, f"client {name!r}"))
         rows[name] = source.file.parent / entry["data"] if "data" in entry else None
         if "learner" in entry:
             learners[name] = str(entry["learner"])
     return rows, learners
+
+
+def _fingerprints(source: Source, clients: dict[str, Any]) -> dict[str, str]:
+    """Return the fingerprints in the table [clients], as `silo --fingerprint` prints them."""
+    found = {}
+    for name, entry in clients.items():
+        if isinstance(entry, dict) and "fingerprint" in entry:
+            given = entry["fingerprint"]
+            if not isinstance(given, str) or FINGERPRINT.fullmatch(given) is None:
+                path = ("clients", name)
+                raise source.error(
+                    path, f"client {name!r}: fingerprint is what `fedcircuits silo --fingerprint` "
+                    f"prints at that client, found {given!r}",
+                )  # fmt: skip
+            found[name] = given
+    return found
 
 
 def read_parties(file: Path, kits: Path | None = None) -> FederationFile:

@@ -12,8 +12,8 @@ reveals, and the reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from fedcircuits.federation.agreement._shared.validation import (
     only_rows,
 )
 from fedcircuits.federation.agreement.anchors import Anchors
-from fedcircuits.federation.agreement.base import Rule
+from fedcircuits.federation.agreement.base import Rule, described, joined
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.latent import Latent
 from fedcircuits.federation.agreement.product import ProductOfClasses
@@ -68,7 +68,12 @@ def choose(
         refused: rules that policies do not allow, with the reason; those found here are added.
     """
     given, refused = dict(options or {}), {} if refused is None else refused
-    every = candidates(server)
+    for rule in possible(server, given):
+        reasons = server.struck.get(described(rule))
+        if reasons and rule not in refused:
+            refused[rule] = joined(reasons)
+    aligned = aligned_share(server) >= LEAST_ALIGNED
+    every = candidates(server, aligned=aligned, shared=server.label_is_shared)
     _check_options(every, given)
     every = [with_label_use(rule, server) for rule in _with_options(every, given)]
     rules = [rule for rule in every if rule not in refused]
@@ -156,31 +161,60 @@ def refused_ones(refused: Mapping[Rule, str]) -> list[Candidate]:
     return [Candidate(rule.name, rule.reveals, f"refused: {why}") for rule, why in refused.items()]
 
 
-def candidates(server: Server) -> list[Rule]:
-    """The rules that apply, the first being the one to take without a trial."""
+def possible(server: Server, options: Mapping[str, Any]) -> list[Rule]:
+    """The rules that may be taken before rows are aligned and the label is sent, for a plan."""
+    every = [
+        rule
+        for aligned in (True, False)
+        for shared in {server.label_is_shared, bool(server.label_holders)}
+        for rule in candidates(server, aligned=aligned, shared=shared)
+    ]
+    every += fallbacks(aligned=server.setting != "horizontal")
+    return with_private(_with_options(every, options))
+
+
+def with_private(rules: Iterable[Rule]) -> list[Rule]:
+    """Rules, each also as it is where the label of single rows may not leave its owner."""
+    return list(dict.fromkeys(each for rule in rules for each in (rule, _private(rule))))
+
+
+def _private(rule: Rule) -> Rule:
+    if LABEL_PRIVATE not in _names(rule):
+        return rule
+    return replace(rule, **{LABEL_PRIVATE: True})  # type: ignore[type-var]
+
+
+def candidates(server: Server, *, aligned: bool, shared: bool) -> list[Rule]:
+    """The rules that apply, the first being the one to take without a trial.
+
+    Args:
+        server: schemas agreed.
+        aligned: whether enough rows are aligned for latent classes to say something.
+        shared: whether every client has the label.
+    """
     if server.setting == "horizontal" or len(server.clients) == 1:
-        return [ProductOfClasses() if server.label_is_shared else Independent(glueing="naive")]
+        return [ProductOfClasses() if shared else Independent(glueing="naive")]
     has_anchors = Anchors.applies(server) and Anchors.keeps_label(server)
     anchors: list[Rule] = [Anchors()] if has_anchors else []
-    if aligned_share(server) < LEAST_ALIGNED:
+    if not aligned:
         if len(server.label_owners) == len(server.clients):
             return [ProductOfClasses()]
         return [*anchors, Independent(glueing="naive")][:1]
     latent: list[Rule] = [Latent(), *anchors]
     if not server.label_holders:
         return latent
-    if not server.label_is_shared:
+    if not shared:
         return latent
     return [ProductOfClasses(), Latent(), Latent(tilt=False), *anchors]
 
 
-def fallbacks(server: Server) -> list[Rule]:
+def fallbacks(*, aligned: bool) -> list[Rule]:
     """Rules for a run whose candidates are all refused: they ask nothing about a row's label.
 
     Each is followed by one of fewer clusters, for policies that refuse small groups.
     """
     few = Latent(label_private=True, n_clusters=4)
-    latent: list[Rule] = [Latent(label_private=True), few] if aligned_rows(server).size else []
+    latent: list[Rule] = [Latent(label_private=True), few] if aligned else []
     return [*latent, Independent(glueing="naive"), Independent(glueing="naive", n_clusters=1)]
 
 
@@ -188,7 +222,7 @@ def _fallback(
     server: Server, options: Mapping[str, Any], refused: Mapping[Rule, str]
 ) -> tuple[Rule, Why]:
     """The first fallback that is not refused, or one error with all refusals."""
-    for rule in _with_options(fallbacks(server), options):
+    for rule in _with_options(fallbacks(aligned=aligned_rows(server).size > 0), options):
         if rule not in refused:
             reason = "policies of clients refuse the rules that come before it"
             return rule, _why(server, rule, [rule], refused, reason)
@@ -197,7 +231,7 @@ def _fallback(
 
 
 def _names(rule: Rule) -> set[str]:
-    return {entry.name for entry in fields(rule)}  # type: ignore[arg-type]
+    return {entry.name for entry in fields(rule)} if is_dataclass(rule) else set()
 
 
 def _check_options(rules: list[Rule], options: Mapping[str, Any]) -> None:
@@ -218,6 +252,4 @@ def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:
 
 def with_label_use(rule: Rule, server: Server) -> Rule:
     """The rule as it is where the label of single rows may not leave its owner."""
-    if server.label_use == "sent" or LABEL_PRIVATE not in _names(rule):
-        return rule
-    return replace(rule, **{LABEL_PRIVATE: True})  # type: ignore[type-var]
+    return rule if server.label_use == "sent" else _private(rule)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import Field, fields, is_dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
@@ -37,6 +39,25 @@ class Rule(Protocol):
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """Return the circuit of the fitted parts as builder and root; a pure function of them."""
         ...
+
+
+def described(rule: Rule) -> str:
+    """Return a rule's name with the options that are not the default, as a plan names it."""
+    own: tuple[Field[Any], ...] = fields(rule) if is_dataclass(rule) else ()
+    chosen = [
+        f"{entry.name}={getattr(rule, entry.name)!r}"
+        for entry in own
+        if getattr(rule, entry.name) != entry.default
+    ]
+    return f"{rule.name}({', '.join(chosen)})" if chosen else rule.name
+
+
+def joined(reasons: Mapping[str, str]) -> str:
+    """Return clients' reasons in one sentence, the same reason of several once."""
+    by_reason: dict[str, list[str]] = {}
+    for client, why in sorted(reasons.items()):
+        by_reason.setdefault(why, []).append(repr(client))
+    return "; ".join(f"client {', '.join(who)}: {why}" for why, who in by_reason.items())
 
 
 class Declared:

@@ -58,7 +58,7 @@ class Em(Declared):
         """Fits of clusters, and the likelihood of rows under each."""
         if facts.setting != "vertical":
             return ()
-        within = facts.label != "nobody" and not self.label_private
+        within = not self.label_private
         cluster = step(m.CLUSTER, n_clusters=self.n_clusters, within_label=within, send_rows=False)
         return (cluster, step(m.FIT), step(m.NAME_ROWS), step(m.ASK, MANY))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcircuits.errors import FederationError
+from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.agreement.joint_columns import (
     CLASSES,
@@ -22,7 +22,7 @@ from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, 
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import Job
-from fedcircuits.federation.wire.steps import MANY, SET, Facts, Step, step
+from fedcircuits.federation.wire.steps import ALL, MANY, SET, Facts, Step, step
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,12 @@ class Joint(Declared):
         n_classes: columns split: R, by default sqrt(aligned rows / 4), at most 64.
         n_clusters: columns split: K at each client, to start from; by default as many.
         label_private: columns split: cluster without the label at its owner.
-        masked: rows split: the server sees sums over all clients and no client's terms, which are
-            masked by what the clients draw from `id_secret` (`federation/masking.py`).
     """
 
     n_rounds: int = 10
     n_classes: int | None = None
     n_clusters: int | None = None
     label_private: bool = False
-    masked: bool = False
 
     @property
     def name(self) -> str:
@@ -57,11 +54,12 @@ class Joint(Declared):
     def steps(self, facts: Facts) -> tuple[Step, ...]:
         """Rows split: rounds of sums; columns split: clusters, then rounds of evidence."""
         if facts.setting == "horizontal":
-            return (step(m.ROUND, MANY, masked_with=SET if self.masked else None), step(m.FIT))
-        within = facts.label != "nobody" and not self.label_private
+            masked = SET if facts.n_clients > 1 else None
+            return (*KEYS, step(m.ROUND, MANY, masked_with=masked), step(m.FIT))
+        within = not self.label_private
         most = self.n_clusters or MOST_CLASSES
         return (
-            step(m.CLUSTER, n_clusters=most, within_label=within),
+            step(m.CLUSTER, n_clusters=most, within_label=within, columns=ALL),
             step(m.ASSIGN),
             step(m.BRANCH, self.n_rounds + 2, label_in_evidence=within),
         )
@@ -74,12 +72,7 @@ class Joint(Declared):
                 server, [(server.clients[0], alone)], take, FittedParts(server.schema, server.label)
             )
         if server.setting == "horizontal":
-            return train_in_rounds(server, take, masked=self.masked)
-        if self.masked:
-            raise FederationError(
-                f"masked is for sums over rows; this federation is {server.setting}, where 'joint' "
-                "sends the likelihood of single aligned rows: leave it out"
-            )
+            return train_in_rounds(server, take)
         return train_branches(
             server,
             take,

@@ -31,16 +31,17 @@ SHARED = JobId(JobKind.ALL_ROWS)  # the job whose model is that of all clients
 MOST_ROUNDS = 10_000
 
 
-def train_in_rounds(server: Server, take: TakeModels, *, masked: bool = False) -> FittedParts:
+def train_in_rounds(server: Server, take: TakeModels) -> FittedParts:
     """Rounds until the model is made; a client that fails is left out and the rest begin again.
+
+    Clients mask their terms (`wire/masking.py`), so that the server can read sums alone.
 
     Args:
         server: rows split over its clients.
         take: as for `Rule.train`.
-        masked: whether the server is to see sums alone (`federation/masking.py`).
     """
     # A mask is used once: with the same one for other rows, the difference would show.
-    nonce = secrets.token_hex(16) if masked else ""
+    nonce = secrets.token_hex(16)
     if server.label_holders and not server.label_is_shared:
         without = [c for c in server.clients if c not in server.label_holders]
         raise FederationError(
@@ -60,7 +61,10 @@ def _rounds(
 ) -> FittedParts | None:
     """One series of rounds; None where a client was lost on the way."""
     columns, sums = list(server.schema.names), dict[str, Array]()
-    masked_with = list(server.clients) if nonce else []
+    masked = len(server.clients) > 1
+    if masked:
+        server.share_keys()
+    masked_with = list(server.clients) if masked else []
     for number in range(MOST_ROUNDS):
         requests = {
             client: m.Round(
@@ -83,7 +87,7 @@ def _rounds(
                 made[0], "it has its model rounds before the others: all clients need the same "
                 "learner with the same options",
             )  # fmt: skip
-        sums = add_up({c: reply.sums for c, reply in replies.items()}, masked=bool(nonce))
+        sums = add_up({c: reply.sums for c, reply in replies.items()}, masked=masked)
     raise FederationError(f"no model after {MOST_ROUNDS} rounds: the clients' learner does not end")
 
 

@@ -50,7 +50,7 @@ from fedcircuits.federation.server.tilts import with_tilt
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import LATENT_CLASSES
 from fedcircuits.federation.wire.seeds import named_rng
-from fedcircuits.federation.wire.steps import Facts, Step, step
+from fedcircuits.federation.wire.steps import ALL, Facts, Step, step
 
 CLASSES = 16
 # The most are as many as go nine into a word of 64 bits: a row of two clients then takes 2.8 bytes.
@@ -101,9 +101,11 @@ class Latent(Declared):
         tilts: tuple[Step, ...] = ()
         if self.tilt and not self.label_private and not self.table and facts.label == "everybody":
             tilts = tilt_steps(facts)
-        within = facts.label != "nobody" and not self.label_private
+        within = not self.label_private
         epsilon = self.epsilon if self.mechanism == RANDOMISED else None
-        cluster = step(m.CLUSTER, n_clusters=most, within_label=within, epsilon=epsilon)
+        cluster = step(
+            m.CLUSTER, n_clusters=most, within_label=within, epsilon=epsilon, columns=ALL
+        )
         return (*tilts, cluster, *(() if self.table else (step(m.ASSIGN),)), step(m.FIT))
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:

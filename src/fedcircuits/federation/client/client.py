@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -32,7 +33,7 @@ from fedcircuits.federation.client.clustering import (
 )
 from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
-from fedcircuits.federation.client.federated_kmeans import own_centres, sums_around
+from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS, Cells
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, label_counts, labels
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
@@ -52,7 +53,7 @@ from fedcircuits.federation.wire.names import (
 from fedcircuits.federation.wire.noise import KeyedNoise
 from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.randomised_response import randomise
-from fedcircuits.federation.wire.sealing import SealingKey, seal
+from fedcircuits.federation.wire.sealing import SealingKey, checked_peers, seal, wrapped
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Schema, Table
 
@@ -70,8 +71,10 @@ class Client(Tilting, Validation):
         kinds: kinds of columns, where a guess would be wrong.
         missing_values: spellings of a missing value besides those pandas knows.
         id_secret: mixed into digests of ids; the clients know it and the server does not.
-        sealing_secret: that the key of sealed values follows from, so that a client that is started
-            anew can open what it was sent; by default a key of its own for as long as it runs.
+        min_rows: smallest group that sums of k-means are about.
+        key: secret that its sealing key follows from; by default a new one.
+        pins: fingerprints of the keys of the other clients (`sealing.key_fingerprint`), by name;
+            None where any key is taken.
     """
 
     def __init__(
@@ -84,7 +87,9 @@ class Client(Tilting, Validation):
         kinds: dict[str, Any] | None = None,
         missing_values: tuple[object, ...] = (),
         id_secret: str = "",
-        sealing_secret: bytes | None = None,
+        min_rows: int = LEAST_ROWS,
+        key: bytes | None = None,
+        pins: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         if id is not None and id not in frame.columns:
@@ -95,7 +100,6 @@ class Client(Tilting, Validation):
         self._frame = frame if self._ids is None else frame.drop(columns=id)
         check_secret(id_secret)
         self._secret = id_secret
-        self._noise = KeyedNoise()
         self._answering = Answering(name, self._ids, id_secret)
         self._learner = OwnLearner(make_learner, name)
         self._kinds = {k: v for k, v in (kinds or {}).items() if k in self._frame.columns}
@@ -105,7 +109,11 @@ class Client(Tilting, Validation):
         self._seed = 0
         self._table: Table | None = None
         self._aligned = AlignedRows(name)
-        self._sealing = SealingKey(sealing_secret)
+        self._sealing = SealingKey(key)
+        self._noise = KeyedNoise(self._sealing.own("noise"))
+        self._pins = pins
+        self._peers: dict[str, str] = {}  # public keys of the other clients
+        self._cells = Cells(min_rows)
         self._groups: dict[Grouping, IntArray] = {}  # part of every row, -1 for none
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[ModelName, Density] = {}
@@ -146,6 +154,11 @@ class Client(Tilting, Validation):
         )
         return replace(found, tilts=self._learner.tilts)
 
+    @handles(m.PROPOSE)
+    def _propose(self, request: m.Plan) -> m.Consent:
+        """Consent without a policy; a policy's guard answers in place of the client."""
+        return m.without_policy(request)
+
     @handles(m.AGREE)
     def _agree(self, request: m.Agree) -> m.Ready:
         schema = Schema.from_json(request.schema)
@@ -165,7 +178,19 @@ class Client(Tilting, Validation):
         if self._ids is None:
             raise FedcircuitsError(f"client {self.name!r} has no id column to align by")
         check_distinct(self._ids, self.name)
-        return m.Digests(digests(self._ids, request.salt, self._secret, self.name))
+        if request.first == self.name:
+            group = self._sealing.own(f"ids {request.salt}")
+        else:
+            pair = self._sealing.pair(self._peer(request.first), "ids")
+            group = bytes.fromhex(wrapped(bytes.fromhex(request.wrapped), pair, request.salt))
+        return m.Digests(digests(self._ids, request.salt, self._secret, self.name, group))
+
+    @handles(m.GROUP_SECRET)
+    def _group_secret(self, request: m.AskGroupSecret) -> m.GroupSecret:
+        """Wrap a secret of mine for each of the others."""
+        secret = self._sealing.own(f"ids {request.salt}")
+        pairs = {name: self._sealing.pair(key, "ids") for name, key in self._peers.items()}
+        return m.GroupSecret({n: wrapped(secret, pair, request.salt) for n, pair in pairs.items()})
 
     @handles(m.ALIGN)
     def _align(self, request: m.Align) -> m.Ready:
@@ -182,7 +207,8 @@ class Client(Tilting, Validation):
         codes, known = labels(self._have(), self._label, self.name)
         n_codes = len(self._have().schema[self._label or ""].categories)
         sent = np.where(known, codes, n_codes)[self._aligned.chosen(request.choice)]
-        return m.Sealed(seal(pack_codes(sent, n_codes + 1), request.key, LABEL), LABEL)
+        key = self._recipient(request.key)
+        return m.Sealed(seal(pack_codes(sent, n_codes + 1), key, LABEL), LABEL)
 
     @handles(m.TAKE_LABEL)
     def _take_label(self, request: m.TakeLabel) -> m.Ready:
@@ -191,6 +217,26 @@ class Client(Tilting, Validation):
         taken = self._aligned.with_label(self._have(), self._label, request, self._sealing)
         self._table, self._label_was_sent = taken, True
         return m.Ready(len(taken), label_counts(taken, self._label))
+
+    @handles(m.PEERS)
+    def _take_peers(self, request: m.Peers) -> m.Ready:
+        """Take the keys of the others; one that is not the pinned one is refused."""
+        self._peers = checked_peers(request.keys, self.name, self._sealing.public, self._pins)
+        return m.Ready(len(self._have()), [])
+
+    def _recipient(self, key: str) -> str:
+        """Return a key that values are to be sealed for, if it is that of a client of the run."""
+        if key not in (self._sealing.public, *self._peers.values()):
+            raise FedcircuitsError(
+                "values are sealed for clients of the run alone, found a strange key"
+            )
+        return key
+
+    def _peer(self, name: str) -> str:
+        """Return the public key of another client."""
+        if name not in self._peers:
+            raise FedcircuitsError(f"client {self.name!r} has no key of a client {name!r}")
+        return self._peers[name]
 
     # --- agreement --------------------------------------------------------------------------------
 
@@ -202,8 +248,10 @@ class Client(Tilting, Validation):
         within = request.within_label and not self._label_was_sent
         strata = self._strata(within, unknown=True)
         rng = named_rng(self._seed, self.name, request.group)
+        # Without a column besides the label there is one cluster (in each class): no more is told.
+        n_clusters = request.n_clusters if columns else 1
         index, stratum_of = cluster_rows(
-            table.columns(columns) if columns else table, strata, request.n_clusters, rng
+            table.columns(columns) if columns else table, strata, n_clusters, rng
         )
         self._groups[request.group] = index
         rows = np.bincount(index, minlength=stratum_of.size).astype(np.int32)
@@ -231,7 +279,7 @@ class Client(Tilting, Validation):
         """Centres of my own clusters: means of at least min_rows rows each."""
         table = self._have().columns([c for c in request.columns if c != self._label])
         rng = named_rng(self._seed, self.name, "start")
-        return own_centres(table, self._strata(request.within_label), request, rng)
+        return self._cells.start(table, self._strata(request.within_label), request, rng)
 
     def _strata(self, within_label: bool, *, unknown: bool = False) -> IntArray:
         """(n,) the label of every row where clusters are to be within it."""
@@ -248,7 +296,7 @@ class Client(Tilting, Validation):
         counted = np.ones(len(table), dtype=bool)
         counted[self._aligned.chosen(request.elsewhere)] = False
         strata = self._strata(request.within_label)
-        self._groups[request.group], sums = sums_around(table, strata, request, counted)
+        self._groups[request.group], sums = self._cells.sums_around(table, strata, request, counted)
         return sums
 
     @handles(m.TABLE_OF)
@@ -302,8 +350,9 @@ class Client(Tilting, Validation):
         if request.masked_with and reply.sums:
             # All that is asked: no two different answers under one mask.
             place = fingerprint(replace(request, send=False).to_bytes())
-            terms = masked(reply.sums, self.name, request.masked_with, self._secret, place)
-            reply = replace(reply, sums=terms)
+            others = [name for name in request.masked_with if name != self.name]
+            shared = {name: self._sealing.pair(self._peer(name), "masks") for name in others}
+            reply = replace(reply, sums=masked(reply.sums, self.name, shared, place))
         if model is not None:
             self._models[ModelName(request.job)] = model
         return reply

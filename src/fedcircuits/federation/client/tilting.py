@@ -125,7 +125,7 @@ class Tilting:
         named = self._aligned.named(request.rows)
         scores = tilt_of(request.tables).scores(self._have().rows(named))
         context = f"{self.name}/tilt/{request.rows}"
-        return m.Sealed(seal(packed_scores(scores), request.key, context), context)
+        return m.Sealed(seal(packed_scores(scores), self._recipient(request.key), context), context)
 
     @handles(m.DRAW)
     def _draw(self, request: m.Draw) -> m.Drawn:

@@ -138,6 +138,9 @@ class Validation:
     _aligned: AlignedRows
     _sealing: SealingKey
 
+    def _recipient(self, key: str) -> str:
+        raise NotImplementedError
+
     def _have(self) -> Table:
         """The client's table on the agreed schema."""
         raise NotImplementedError
@@ -173,7 +176,9 @@ class Validation:
     def _ask_sealed(self, request: m.AskSealed) -> m.Sealed:
         """Log-likelihoods of aligned rows, sealed for the client that scores them."""
         context = f"{self.name}/{request.model}/{request.rows}/{request.what}"
-        return m.Sealed(seal(self._evidence(request), request.key, context), context)
+        return m.Sealed(
+            seal(self._evidence(request), self._recipient(request.key), context), context
+        )
 
     def _evidence(self, request: m.Ask | m.AskSealed) -> FloatArray:
         rows = self._have().rows(self._aligned.named(request.rows))

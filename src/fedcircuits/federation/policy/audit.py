@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedcircuits.federation.policy.policy import PolicyError
 from fedcircuits.federation.wire import requests as m
@@ -32,7 +32,7 @@ class Handler(Protocol):
 
 @dataclass(frozen=True)
 class AuditLog:
-    """One line of JSON for each message: when, which, how large, allowed or not and why.
+    """One line of JSON for each message: when, which, how large, allowed or not, what it reveals.
 
     Attributes:
         path: of the file, which is added to; None for none.
@@ -42,8 +42,18 @@ class AuditLog:
     path: Path | None
     client: str
 
-    def write(self, verb: str, n_bytes: int, sender: str, refusal: str | None) -> None:
-        """Add a line; a refusal also goes to Python's logging."""
+    def write(
+        self, verb: str, n_bytes: int, sender: str, refusal: str | None, **facts: Any
+    ) -> None:
+        """Add a line; a refusal also goes to Python's logging.
+
+        Args:
+            verb: the message.
+            n_bytes: its length.
+            sender: who asks.
+            refusal: why it is not answered, None where it is.
+            **facts: more of the line: run, level, bits, plan in words.
+        """
         if refusal is not None:
             _log.warning("client %r refused %r from %r: %s", self.client, verb, sender, refusal)
         if self.path is None:
@@ -56,6 +66,7 @@ class AuditLog:
             "bytes": n_bytes,
             "allowed": refusal is None,
             "reason": refusal,
+            **facts,
         }
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -63,11 +74,11 @@ class AuditLog:
         except OSError as error:
             raise PolicyError(f"its audit file cannot be written: {error.strerror}") from None
 
-    def refuse(self, verb: str, n_bytes: int, sender: str, why: str) -> bytes:
+    def refuse(self, verb: str, n_bytes: int, sender: str, why: str, **facts: Any) -> bytes:
         """Note a refusal; the `Failed` message that says so."""
         text = f"{REFUSED}client {self.client!r} refuses {verb[:40]!r}: {why}"
         try:
-            self.write(verb[:40], n_bytes, sender, why)
+            self.write(verb[:40], n_bytes, sender, why, **facts)
         except PolicyError as error:
             text += f" ({error})"
         return m.Failed(text).to_bytes()

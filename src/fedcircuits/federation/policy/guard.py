@@ -6,24 +6,34 @@ import logging
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.policy.audit import SERVER, AuditLog, Handler
+from fedcircuits.federation.policy.consent import NO_ROW_EVIDENCE, consent, schema_fault
 from fedcircuits.federation.policy.policy import Policy, PolicyError
+from fedcircuits.federation.policy.run import Run, earlier_runs
 from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.ids import fingerprint
+from fedcircuits.federation.wire.verbs import Level, Verb
+from fedcircuits.schema import Schema
 
 _log = logging.getLogger(__name__)
 
 
 class Guarded:
-    """Answers as the client does, where the policy allows it; anything else is a `Failed` message.
+    """Answers as the client does, where policy and plan allow it; else with a `Failed` message.
+
+    A run begins with `describe`, whose reply depends on table and policy alone, and a plan
+    (`propose`), of which the policy strikes rules. What remains is all that is answered.
 
     Args:
         client: made of a table that went through `Policy.apply`.
         policy: of the owner of the data.
-        audit: file that every message is noted in; an unwritable one stops all answers.
+        audit: file that every message is noted in; an unwritable one stops all answers. What runs
+            have cost is read from it.
         coordinator: the only sender that is answered.
     """
 
@@ -40,9 +50,9 @@ class Guarded:
         self._policy = policy
         self._audit = AuditLog(audit, client.name)
         self._coordinator = coordinator
-        self._label: str | None = None
-        self._is_own = False  # whether the label is a column of this client
-        self._described: bytes | None = None  # the one request for sketches that is answered
+        self._earlier = earlier_runs(audit, client.name)
+        self._run: Run | None = None
+        self._state: dict[str, str] = {}
         # Engines may call from several threads; numbers, log and client are one thing at a time.
         self._lock = threading.Lock()
         self._audit.write("start", 0, client.name, None)
@@ -64,62 +74,179 @@ class Guarded:
             )
         if sender != self._coordinator:
             raise PolicyError(f"{sender!r} asks; only {self._coordinator!r} is answered")
-        request = self._checked_request(verb, data)
-        if isinstance(request, m.Describe) and self._described not in (None, data):
-            raise PolicyError(
-                "it asks for sketches once more with another min_rows, and the difference would "
-                "reveal single values: ask as before, or have the client started anew"
-            )
-        answer = self._client.handle(verb, data)
+        request = self._read(verb, data)
+        if isinstance(request, m.Describe):
+            return self._describe(data, sender)
+        if isinstance(request, m.Plan):
+            return self._consent(request, data, sender)
+        run = self._run
+        if run is None:
+            self._check_asked(verb, request, None)
+            raise PolicyError("no plan was accepted before it: propose one first")
+        self._check_asked(verb, request, run)
+        return self._answer(run, m.VERBS[verb], request, data, sender)
+
+    def _answer(
+        self, run: Run, verb: Verb[Any, Any], request: m.Message, data: bytes, sender: str
+    ) -> bytes:
+        """Admit a request, have the client answer it, check the reply, and count what it told."""
+        name = run.name_of(verb.name, request, data)
+        step = run.step_of(verb.name, request, name)
+        if isinstance(request, m.Agree):
+            self._check_schema(run, request)
+        answer = self._client.handle(verb.name, data)
+        told = fingerprint(verb.name.encode(), answer)[:16]
+        facts: dict[str, Any] = {
+            "run": run.name,
+            "request": name if step >= 0 else "",  # once
+            "reply": told,
+            "step": step,
+            "level": verb.level("server", vars(request)).value,
+            "bits": 0.0,
+            "epsilon": 0.0,
+        }
         failed = _failure(answer)
+        refusal = None
+        if failed is None and step >= 0 and told not in run.spent.replies:
+            facts["bits"], facts["epsilon"], refusal = self._cost(run, verb, request, answer)
+        if step >= 0:  # also where it failed or is refused: that says something, too
+            run.spent.add(name, told, verb.name, step, facts["bits"], facts["epsilon"])
+        if refusal is not None:
+            return self._audit.refuse(verb.name, len(data), sender, refusal, **facts)
+        self._audit.write(verb.name, len(data), sender, None, **facts)
         if failed is not None:
-            answer = answer if self._policy.errors == "sent" else self._hushed(verb, failed)
-        else:
-            self._check_reply(verb, answer)
-            if isinstance(request, m.Describe):
-                self._described = data
-            if isinstance(request, m.Agree):
-                self._label = request.label
-                self._is_own = request.label in [variable["name"] for variable in request.schema]
-        self._audit.write(verb, len(data), sender, None)
+            return answer if self._policy.errors == "sent" else self._hushed(verb.name, failed)
+        run.note(verb, request, data)
         return answer
 
-    def _checked_request(self, verb: str, payload: bytes) -> m.Message:
-        answered = m.VERBS if self._policy.requests is None else self._policy.requests
+    def _cost(
+        self, run: Run, verb: Verb[Any, Any], request: m.Message, answer: bytes
+    ) -> tuple[float, float, str | None]:
+        """Bits and epsilon of a reply, or nothing and why it may not leave."""
+        try:
+            reply = self._checked_reply(verb, answer)
+            bits, epsilon = verb.bits(vars(request), reply), verb.epsilon(vars(request))
+            self._check_budget(run, bits, epsilon)
+        except PolicyError as error:
+            return 0.0, 0.0, str(error)
+        return round(bits, 6), epsilon, None
+
+    # --- before a plan ----------------------------------------------------------------------------
+
+    def _describe(self, data: bytes, sender: str) -> bytes:
+        """The one description of this table under this policy, whatever `min_rows` is asked."""
+        found = self._description()
+        if isinstance(found, bytes):
+            return found
+        answer = found.to_bytes(answers=m.request_name(self.name, m.DESCRIBE.name, data))
+        self._checked_reply(m.DESCRIBE, answer)
+        level = m.DESCRIBE.level("server").value
+        self._audit.write(m.DESCRIBE.name, len(data), sender, None, level=level)
+        return answer
+
+    def _description(self) -> m.Description | bytes:
+        """What the client says of its columns, or the failure that takes its place."""
+        ask = m.Describe(self._policy.min_rows)
+        answer = self._client.handle(m.DESCRIBE.name, ask.to_bytes())
+        failed = _failure(answer)
+        if failed is not None:
+            return answer if self._policy.errors == "sent" else self._hushed("describe", failed)
+        return m.Description.from_bytes(answer)
+
+    def _consent(self, plan: m.Plan, data: bytes, sender: str) -> bytes:
+        """Strike candidates; accept what remains, or refuse the plan as a whole."""
+        found = self._description()
+        if isinstance(found, bytes):
+            return found
+        name = fingerprint(plan.to_bytes(), found.to_bytes())[:16]
+        spent = self._earlier.get(name)
+        columns = [variable["name"] for variable in found.schema]
+        try:
+            struck = consent(plan, self._policy, columns)
+            if spent is None and len(self._earlier) >= self._policy.runs:
+                raise PolicyError(
+                    f"{len(self._earlier)} runs were answered, and {self._policy.runs} are allowed "
+                    "(runs in its policy; a new table begins with a new audit file)"
+                )
+        except PolicyError as error:
+            facts = {"plan": plan.words(), "proposed": name}
+            return self._audit.refuse(m.PROPOSE.name, len(data), sender, str(error), **facts)
+        self._run = run = Run(name, plan, struck, spent, self._state)
+        self._earlier[name] = run.spent
+        self._audit.write(
+            m.PROPOSE.name,
+            len(data),
+            sender,
+            None,
+            run=run.name,
+            request="",
+            plan=plan.words(struck),
+        )
+        return m.Consent(struck).to_bytes(answers=m.request_name(self.name, m.PROPOSE.name, data))
+
+    # --- requests and replies ---------------------------------------------------------------------
+
+    def _read(self, verb: str, payload: bytes) -> m.Message:
+        """The message in some bytes, if it is one that is answered at all."""
+        answered = set(m.VERBS if self._policy.requests is None else self._policy.requests)
+        answered |= {m.DESCRIBE.name, m.PROPOSE.name}
         if verb not in m.VERBS or verb not in answered:
             raise PolicyError(
                 f"there is no such request; answered are {', '.join(sorted(answered))} "
                 "(requests in its policy)"
             )
         try:
-            declared = m.VERBS[verb]
-            request: m.Message = declared.request.from_bytes(payload)
-            own_label = self._label if self._is_own else None
-            asked = declared.asks(request, self._policy, own_label)
-            if not all(isinstance(name, str) for name in asked.columns):
-                raise StorageError("a column's name is a string")
+            request: m.Message = m.VERBS[verb].request.from_bytes(payload)
         except (StorageError, KeyError, TypeError, ValueError, IndexError) as error:
             raise PolicyError(f"a message that cannot be read: {error}") from None
-        offered = self._policy.columns
-        if offered is not None:
+        return request
+
+    def _check_asked(self, verb: str, request: m.Message, run: Run | None) -> None:
+        """Refuse what the policy does not allow whatever the plan."""
+        policy, declared = self._policy, m.VERBS[verb]
+        label = None if run is None else run.plan.label
+        owns = run is not None and label in run.plan.columns
+        try:
+            asked = declared.asks(request, policy, label if owns else None)
+            if not all(isinstance(name, str) for name in asked.columns):
+                raise StorageError("a column's name is a string")
+            tells_label = owns and declared.tells_label(vars(request))
+            level = declared.level("server", vars(request))
+        except (StorageError, KeyError, TypeError, ValueError, IndexError) as error:
+            raise PolicyError(f"a message that cannot be read: {error}") from None
+        if policy.columns is not None:
             # A label that another client owns may be sent to this one and named from then on.
-            known = {*offered, None if self._is_own else self._label}
+            known = {*policy.columns, None if owns else label}
             strangers = [name for name in asked.columns if name not in known]
             if strangers:
                 raise PolicyError(
                     f"the column {strangers[0]!r} is not offered; offered are "
-                    f"{', '.join(map(repr, offered))} (columns in its policy)"
+                    f"{', '.join(map(repr, policy.columns))} (columns in its policy)"
                 )
         if asked.fault is not None:
             raise PolicyError(f"it asks for {asked.fault}")
-        return request
+        if tells_label and policy.label != "sent":
+            raise PolicyError(f"it asks for {m.tells_label_of_rows(policy.label)}")
+        by_id = policy.rows_by_id and verb == m.QUERY.name  # which is a consent of its own
+        if level is Level.ROW_EVIDENCE and policy.row_evidence != "server" and not by_id:
+            raise PolicyError(f"it asks for {NO_ROW_EVIDENCE}")
 
-    def _check_reply(self, verb: str, answer: bytes) -> None:
+    def _check_schema(self, run: Run, request: m.Agree) -> None:
+        """Refuse an agreed schema that does not follow from what this client described."""
+        found = self._description()
+        if isinstance(found, bytes):
+            raise PolicyError("its columns cannot be described")
+        fault = schema_fault(Schema.from_json(found.schema), request.schema)
+        if fault is None and (request.label, request.seed) != (run.plan.label, run.plan.seed):
+            fault = "its label and seed are not those of the plan"
+        if fault is not None:
+            raise PolicyError(f"{fault} (the schema must follow from what was described)")
+
+    def _checked_reply(self, verb: Verb[Any, Any], answer: bytes) -> m.Message:
         """Refuse a reply that reveals a small group or is too large."""
-        declared = m.VERBS[verb]
         try:
-            reply = declared.reply.from_bytes(answer)
-            groups = {what: counts(reply) for what, counts in declared.groups.items()}
+            reply: m.Message = verb.reply.from_bytes(answer)
+            groups = {what: counts(reply) for what, counts in verb.groups.items()}
         except StorageError as error:
             raise PolicyError(f"the reply is not what its policy expects: {error}") from None
         for what, counts in groups.items():
@@ -134,14 +261,29 @@ class Guarded:
                 f"the reply has {len(answer)} bytes; the largest is "
                 f"{self._policy.max_message_bytes} (max_message_bytes in its policy)"
             )
+        return reply
+
+    def _check_budget(self, run: Run, bits: float, epsilon: float) -> None:
+        """Refuse a reply that costs more than is left."""
+        policy = self._policy
+        if bits and run.spent.bits + bits > policy.bits + 1e-9:
+            raise PolicyError(
+                f"the reply would tell {bits:.1f} bits a row after {run.spent.bits:.1f}; at most "
+                f"{policy.bits:g} leave in a run (bits in its policy)"
+            )
+        spent = sum(each.epsilon for each in self._earlier.values())
+        if epsilon and policy.epsilon is not None and spent + epsilon > policy.epsilon + 1e-9:
+            raise PolicyError(
+                f"the reply would cost epsilon {epsilon:g} after {spent:g} over all runs; at most "
+                f"{policy.epsilon:g} may be spent (epsilon in its policy)"
+            )
 
     def _hushed(self, verb: str, error: str) -> bytes:
-        """What sort of error it was; its text may quote a cell and stays in the client's log."""
+        """That it failed and nothing more: kind and text may depend on a cell and stay here."""
         _log.warning("client %r failed at %r: %s", self.name, verb, error)
-        kind = error.partition(":")[0]
         return m.Failed(
-            f"{kind}: client {self.name!r} failed at {verb!r}; what happened is in its own log "
-            "(errors = 'kind' in its policy)"
+            f"ClientError: client {self.name!r} failed at {verb!r}; what happened is in its own "
+            "log (errors = 'kind' in its policy)"
         ).to_bytes()
 
 

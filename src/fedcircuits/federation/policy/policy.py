@@ -7,22 +7,23 @@ the engine and the client and refuses whatever the policy does not allow.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pandas as pd
 
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.wire.requests import VERBS
+from fedcircuits.federation.wire.requests import BITS, VERBS
 from fedcircuits.schema import Kind, Schema
 
 LabelUse = Literal["sent", "used", "no"]
 ModelPlace = Literal["gathered", "remote"]
 RareCategories = Literal["hidden", "offered"]
-Rounds = bool | Literal["masked"]
+RowEvidence = Literal["nobody", "clients", "server"]
 ErrorText = Literal["kind", "sent"]
 QUERIES = (
     "log_prob", "posterior", "classify", "moment", "variance", "covariance", "sample", "mpe",
@@ -39,6 +40,12 @@ class Policy:
 
     Attributes:
         columns: offered to the federation, None for all.
+        id: column that aligns rows. Without one, the column that the plan of a run names, if every
+            column is offered and its cells differ in all rows.
+        label_column: the label, where the table has it; a run with another one is refused. Without
+            one, the label of the plan.
+        kinds: kinds of columns, where a guess would be wrong.
+        missing_values: spellings of a missing value besides those pandas knows.
         label: "sent": the label of single rows may leave; "used": it may be learned from, counted
             and modelled, and no message says it of single rows; "no": no column of this client
             serves as a label.
@@ -46,9 +53,11 @@ class Policy:
         queries: kinds of questions to models that stay, of `QUERIES`.
         rows_by_id: whether rows of this client's table are looked up by id for a query. Whoever may
             ask that can infer cells of rows whose id it knows, one question after the other.
-        rounds: whether to learn in rounds of sums over rows (`joint` where rows are split), which
-            reveal counts of pairs of values, small ones too; "masked": only where the server sees
-            sums over all clients and not this one's terms.
+        row_evidence: who may be sent what rows can be reconstructed from: "nobody"; "clients": a
+            client such as the label's owner, sealed so that the server cannot read it; "server".
+        bits: most clear bits a row that the server learns in one run (codes, labels).
+        runs: most runs over this table, counted in the audit file; a repeat is no new run.
+        epsilon: most differential privacy spent over all runs, None for no limit.
         placement: "gathered": models may leave; "remote": they stay, and only answers leave.
         min_rows: smallest group that anything is revealed about: sketches, clusters, classes,
             cells of tables of counts, models.
@@ -60,11 +69,18 @@ class Policy:
     """
 
     columns: tuple[str, ...] | None = None
+    id: str | None = None
+    label_column: str | None = None
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    missing_values: tuple[object, ...] = ()
     label: LabelUse = "used"
     requests: tuple[str, ...] | None = None
     queries: tuple[str, ...] = QUERIES
     rows_by_id: bool = False
-    rounds: Rounds = False
+    row_evidence: RowEvidence = "clients"
+    bits: float = BITS
+    runs: int = 10
+    epsilon: float | None = None
     placement: ModelPlace = "gathered"
     min_rows: int = 5
     max_message_bytes: int = 2**30
@@ -76,14 +92,29 @@ class Policy:
             found = getattr(self, name)
             if found not in choices:
                 raise PolicyError(f"{name} is one of {_listed(choices)}, found {found!r}")
-        for name in ("min_rows", "max_message_bytes"):
+        for name in ("min_rows", "max_message_bytes", "runs"):
             found = getattr(self, name)
             if type(found) is not int or found < 1:
                 raise PolicyError(f"{name} is a whole number from 1 on, found {found!r}")
         if type(self.rows_by_id) is not bool:
             raise PolicyError(f"rows_by_id is true or false, found {self.rows_by_id!r}")
-        if type(self.rounds) is not bool and self.rounds != "masked":
-            raise PolicyError(f"rounds is true, false or 'masked', found {self.rounds!r}")
+        for name in ("bits", "epsilon"):
+            found = getattr(self, name)
+            if found is not None and (type(found) not in (int, float) or not 0 <= found < math.inf):
+                raise PolicyError(f"{name} is a number from 0 on, found {found!r}")
+        for name in ("id", "label_column"):
+            found = getattr(self, name)
+            if found is not None and not isinstance(found, str):
+                raise PolicyError(f"{name} is the name of a column, found {found!r}")
+        if not isinstance(self.kinds, Mapping) or not set(self.kinds.values()) <= set(
+            get_args(Kind)
+        ):
+            raise PolicyError(
+                f"kinds maps columns to one of {_listed(get_args(Kind))}, found {self.kinds!r}"
+            )
+        if not isinstance(self.missing_values, (list, tuple)):
+            raise PolicyError(f"missing_values is a list, found {self.missing_values!r}")
+        object.__setattr__(self, "missing_values", tuple(self.missing_values))
         for name, known in (("columns", None), ("requests", tuple(VERBS)), ("queries", QUERIES)):
             self._check_names(name, known)
 
@@ -121,25 +152,42 @@ class Policy:
         except PolicyError as error:
             raise PolicyError(f"the policy {path}: {error}") from None
 
+    def id_of(self, frame: pd.DataFrame, wanted: str | None) -> str | None:
+        """Return the column that aligns rows: the policy's, or the plan's where that is safe."""
+        if self.id is not None or wanted not in frame.columns or self.columns is not None:
+            return self.id
+        cells = frame[wanted]
+        return wanted if cells.notna().all() and not cells.duplicated().any() else None
+
+    def kinds_of(self, label: str | None) -> dict[str, Kind]:
+        """Return the kinds of columns, the label categorical unless it is given another kind."""
+        label = self.label_column or label
+        return {**({} if label is None else {label: "categorical"}), **self.kinds}
+
     def apply(
         self,
         frame: pd.DataFrame,
         *,
         id: str | None = None,
         client: str = "",
-        kinds: Mapping[str, Kind] | None = None,
-        missing_values: tuple[object, ...] = (),
+        label: str | None = None,
     ) -> pd.DataFrame:
         """The table as it is offered: other columns dropped, rare categories hidden.
 
         Args:
             frame: the client's rows.
-            id: column that aligns rows; it stays, since only digests of it are sent.
+            id: column that the plan aligns rows by (`id_of`); only digests of it are sent.
             client: its name, for errors.
-            kinds: kinds of columns, where a guess would be wrong.
-            missing_values: spellings of a missing value besides those pandas knows.
+            label: the plan's.
         """
         who = f"client {client!r}" if client else "the table"
+        id = self.id_of(frame, id)
+        for name in (self.id, self.label_column, *self.kinds):
+            if name is not None and name not in frame.columns:
+                raise PolicyError(
+                    f"the policy names the column {name!r}, which {who} does not have; it has "
+                    f"{_listed(frame.columns)}"
+                )
         offered = list(frame.columns) if self.columns is None else list(self.columns)
         absent = [name for name in offered if name not in frame.columns]
         if absent:
@@ -155,8 +203,9 @@ class Policy:
         if self.rare_categories == "offered":
             return kept
         variables = kept.drop(columns=[id] if id in kept.columns else [])
-        named = {name: kind for name, kind in (kinds or {}).items() if name in variables.columns}
-        for variable in Schema.infer(variables, named, missing_values=missing_values):
+        kinds = self.kinds_of(label)
+        named = {name: kind for name, kind in kinds.items() if name in variables.columns}
+        for variable in Schema.infer(variables, named, missing_values=self.missing_values):
             if variable.is_coded:
                 cells = kept[variable.name]
                 rows = cells.map(cells.value_counts())
@@ -166,6 +215,7 @@ class Policy:
 
 _CHOICES = {
     "label": get_args(LabelUse),
+    "row_evidence": get_args(RowEvidence),
     "placement": get_args(ModelPlace),
     "rare_categories": get_args(RareCategories),
     "errors": get_args(ErrorText),

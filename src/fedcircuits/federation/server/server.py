@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -22,6 +22,7 @@ from fedcircuits.federation.plan.indicator import BoolMatrix, feature_indicator
 from fedcircuits.federation.plan.subspaces import Subspace, subspaces
 from fedcircuits.federation.server.settings import LabelUse, ServerSettings
 from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.ids import fingerprint
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_choice
 from fedcircuits.federation.wire.replies import read_reply
@@ -32,6 +33,7 @@ from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema, Sketch
 from fedcircuits.schema.schema import variable_grid
 
+Planner = Callable[["Server"], m.Plan]
 Request = TypeVar("Request", bound=m.Message)
 Reply = TypeVar("Reply", bound=m.Message)
 # Missingness is worth a state from this share of the rows and this many of them.
@@ -58,14 +60,25 @@ class Server:
         lost: variables that left the run with a client; None where they were not known yet.
         min_rows: smallest group that clients are asked about.
         salt: of digests of ids in this run.
+        keys: public keys of the clients, once shared.
+        struck: candidates of the plan that clients do not allow: name to client to reason.
 
     Args:
         transport: the engine.
         settings: of the run. The constructor sends nothing: see `start`.
+        planner: makes the plan of the run once columns are known; without one no plan is proposed,
+            and only clients without a policy answer.
     """
 
-    def __init__(self, transport: Transport, settings: ServerSettings | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        settings: ServerSettings | None = None,
+        planner: Planner | None = None,
+    ) -> None:
         self.transport = transport
+        self._planner = planner
+        self.struck: dict[str, dict[str, str]] = {}
         self.settings = settings or ServerSettings()
         self.label = self.settings.label
         self.label_use: LabelUse = self.settings.label_use
@@ -84,12 +97,18 @@ class Server:
         self.aligned: dict[str, IntArray] = {}
         self.named_rows: set[tuple[str, str]] = set()
         self.salt = secrets.token_hex(16)
+        self.keys: dict[str, str] = {}
         self._told: set[str] = set()  # replies whose bits are counted
 
     @classmethod
-    def start(cls, transport: Transport, settings: ServerSettings | None = None) -> Self:
-        """Return a server whose clients have agreed on a schema."""
-        server = cls(transport, settings)
+    def start(
+        cls,
+        transport: Transport,
+        settings: ServerSettings | None = None,
+        planner: Planner | None = None,
+    ) -> Self:
+        """Return a server whose clients have agreed on a plan and a schema."""
+        server = cls(transport, settings, planner)
         server.agree_on_schema()
         return server
 
@@ -179,9 +198,23 @@ class Server:
             own = merged.select([n for n in merged.names if n in held])
             requests[client] = m.Agree(own.to_json(), self.seed, self.label)
         self.schema: Schema = merged
+        self._propose()
+        requests = {client: requests[client] for client in self.clients}
         ready = self._call_or_drop(m.AGREE, requests)
         self.n_rows = {c: r.n_rows for c, r in ready.items()}
         self.label_counts = {c: r.label_counts for c, r in ready.items() if r.label_counts}
+
+    def _propose(self) -> None:
+        """Send the plan; what clients strike of it is kept in `struck`."""
+        if self._planner is None:
+            return
+        plan = self._planner(self)
+        plans = {c: replace(plan, columns=list(self.held[c])) for c in self.clients}
+        # Of the plan, so that a run that is begun again asks for the same digests.
+        self.salt = fingerprint(*(each.to_bytes() for each in plans.values()))[:32]
+        for client, reply in self._call_or_drop(m.PROPOSE, plans).items():
+            for name, why in reply.struck.items():
+                self.struck.setdefault(name, {})[client] = why
 
     def _call_or_drop(
         self, verb: Verb[Request, Reply], requests: Mapping[str, Request]
@@ -306,14 +339,30 @@ class Server:
         """What a plan depends on."""
         at_all: LabelAt = "everybody" if self.label_is_shared else "some"
         shared = sum(space.is_shared for space in self.subspaces)
-        return Facts(self.setting, at_all if self.label_holders else "nobody", max(1, shared))
+        label = at_all if self.label_holders else "nobody"
+        return Facts(self.setting, label, max(1, shared), len(self.clients))
 
     # --- alignment --------------------------------------------------------------------------------
 
+    def share_keys(self) -> None:
+        """Have every client say its public key, and tell each the keys of all."""
+        if all(client in self.keys for client in self.clients):
+            return
+        asked = dict.fromkeys(self.clients, m.AskKey())
+        self.keys = {c: reply.key for c, reply in self._call_or_drop(m.PUBLIC_KEY, asked).items()}
+        self._call_or_drop(m.PEERS, dict.fromkeys(self.clients, m.Peers(self.keys)))
+
+    def _group_secret(self) -> tuple[str, dict[str, str]]:
+        """The client that draws what digests are keyed with, and that secret, wrapped for each."""
+        self.share_keys()
+        first = self.clients[0]
+        wrapped = self.call(m.GROUP_SECRET, {first: m.AskGroupSecret(self.salt)})[first].wrapped
+        return first, {**wrapped, first: ""}
+
     def align(self) -> None:
-        """Number the rows that two or more clients hold; ids travel as salted digests only."""
-        ask = m.AskDigests(self.salt)
-        asked = dict.fromkeys(self.clients, ask)
+        """Number the rows that two or more clients hold; ids travel as keyed digests only."""
+        leader, wrapped = self._group_secret()
+        asked = {c: m.AskDigests(self.salt, leader, wrapped[c]) for c in self.clients}
         replies = self._call_or_drop(m.DIGESTS, asked)
         if len(self.clients) == 1:
             return  # the others were left out
@@ -351,14 +400,14 @@ class Server:
         assert self.label is not None
         owners, variable = self.label_holders, self.schema[self.label]
         others = [c for c in self.clients if c not in owners]
-        keys = self.call(m.PUBLIC_KEY, {client: m.AskKey() for client in others})
+        self.share_keys()
         requests = {}
         for client in others:
             pieces = []
             for owner in owners:
                 both = np.intersect1d(self.aligned[owner], self.aligned[client])
                 if both.size:
-                    ask = m.AskLabel(self.choice(owner, both), keys[client].key)
+                    ask = m.AskLabel(self.choice(owner, both), self.keys[client])
                     sealed = self.call(m.SEND_LABEL, {owner: ask})[owner]
                     piece = m.Piece(sealed.values, sealed.context)
                     pieces.append(m.LabelPiece(self.choice(client, both), piece))

@@ -1,13 +1,15 @@
 """Ids as keyed digests: rows are matched without an id being sent.
 
-The server makes the salt, so alone it protects only ids that cannot be guessed; a secret that the
-clients share and the server does not know (`id_secret`) protects the others too.
+The key is a secret that the clients share and the server does not know: one of them draws it and
+wraps it for the others (`sealing.wrapped`). A secret that people typed (`id_secret`) is mixed in,
+stretched so that each guess costs a twentieth of a second.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,16 +24,19 @@ LEAST_SECRET = 12  # characters
 Digests = NDArray[np.uint8]
 
 
-def digests(ids: pd.Series[Any], salt: str, secret: str = "", where: str = "") -> Digests:
+def digests(
+    ids: pd.Series[Any], salt: str, secret: str = "", where: str = "", group: bytes = b""
+) -> Digests:
     """(n, 12) digests of ids; 17, 17.0 and "17" are one id, a missing id is like no other.
 
     Args:
         ids: strings or numbers.
         salt: of this run.
-        secret: of the clients.
+        secret: that people typed.
         where: name of whoever has the rows, which keeps missing ids apart.
+        group: secret of the clients.
     """
-    key = f"{salt}\x1f{secret}".encode()
+    key = b"\x1f".join([salt.encode(), stretched(secret), group])
     known = ids.notna().to_numpy()
     found = bytearray()
     for row, value in enumerate(ids):
@@ -44,6 +49,14 @@ def _canonical(value: Any) -> str:
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+@cache
+def stretched(secret: str) -> bytes:
+    """Return a typed secret as a key that is slow to guess; nothing for none."""
+    if not secret:
+        return b""
+    return hashlib.scrypt(secret.encode(), salt=b"fedcircuits id_secret", n=2**14, r=8, p=1)
 
 
 def check_distinct(ids: pd.Series[Any], client: str) -> None:

@@ -92,7 +92,10 @@ class Ledger:
 
         The level is the most that one of the messages reveals to the server.
         """
-        keys, counted = list(by), ["messages", "bytes", "level", "bits a row"]
+        keys = list(by)
+        counted = [
+            each for each in ("messages", "bytes", "level", "bits a row") if each not in keys
+        ]
         if not self.entries:
             return pd.DataFrame(columns=[*keys, *counted])
         frame = pd.DataFrame([{**vars(entry), "rank": entry.level.rank} for entry in self.entries])
@@ -102,7 +105,7 @@ class Ledger:
         )
         found["level"] = [list(Level)[rank].value for rank in found["level"]]
         found["bits a row"] = grouped["bits"].sum()
-        return found.reset_index()
+        return found[counted].reset_index()
 
     def totals(self) -> list[list[Any]]:
         """Plain values for a file: entries of one kind added up."""

@@ -1,11 +1,12 @@
 """Masked sums: the server learns the sum over clients and no client's term.
 
-Every pair of clients draws the same stream of numbers from the secret they share (`id_secret`); one
-adds it to what it sends, the other takes it away. Numbers are whole multiples of 2^-24 modulo 2^64,
-so a masked term is as good as noise to whoever does not know the secret, and the sum over all is
-exact. It needs every client: without one of them nothing cancels, and the round is done again among
-the others under another name. (FUSION rule `joint` over rows, and the paper's section 3.2: the
-server needs sums alone.)
+Every pair of clients draws the same stream of numbers from a secret that only the two can work out
+(`sealing.SealingKey.pair`); one adds it to what it sends, the other takes it away. A number is sent
+as two whole numbers modulo 2^64, multiples of 2^-24 and the rest as multiples of 2^-78, so a masked
+term is as good as noise to whoever does not know the secret, and the sum over all is exact to the
+last digits of a double. It needs every client: without one of them nothing cancels, and the round
+is done again among the others under another name. (The paper's section 3.2: the server needs sums
+alone.)
 """
 
 from __future__ import annotations
@@ -19,42 +20,40 @@ from fedcircuits.arrays import Arrays, FloatArray
 from fedcircuits.errors import FedcircuitsError, FederationError
 
 CHECK = "check"  # zeros, which stay zeros where masks cancel
-UNIT = 2.0**-24
+REST = "\x1frest"  # ends the name of what the first unit leaves over
+UNIT, UNIT_OF_REST = 2.0**-24, 2.0**-78
 LARGEST = 2.0**38  # of a sum over clients; 2^39 units of 2^-24 fill a word with its sign
+MOST_CLIENTS = 2**8  # whose rests, up to 2^-25 each, fit a word
 
 
 def masked(
-    sums: Mapping[str, FloatArray], client: str, everyone: Sequence[str], secret: str, place: str
+    sums: Mapping[str, FloatArray], client: str, secrets: Mapping[str, bytes], place: str
 ) -> Arrays:
     """Return a client's terms with masks that cancel in the sum over all clients.
 
     Args:
         sums: its terms.
         client: its name.
-        everyone: names of all clients whose terms are added, its own among them.
-        secret: shared by the clients; the server does not know it.
+        secrets: what it shares with each of the other clients, by their names.
         place: what the terms are for, never the same twice in a run.
     """
-    if not secret:
+    if not secrets or client in secrets or len(secrets) >= MOST_CLIENTS:
         raise FedcircuitsError(
-            "masked sums need a secret that the clients share and the server does not know: pass "
-            "id_secret="
-        )
-    if client not in everyone or len(set(everyone)) < 2:
-        raise FedcircuitsError(
-            f"a sum over {', '.join(map(repr, everyone)) or 'nobody'} would show the terms of "
-            f"{client!r}: masked sums need two clients or more"
+            f"a sum over {', '.join(map(repr, [client, *secrets]))} would show the terms of "
+            f"{client!r}: masked sums need two clients or more, and at most {MOST_CLIENTS}"
         )
     found: Arrays = {}
     for name, terms in {**sums, CHECK: np.zeros(4)}.items():
-        if not (np.abs(terms) < LARGEST / len(everyone)).all():
+        if not (np.abs(terms) < LARGEST / (len(secrets) + 1)).all():
             raise FedcircuitsError(f"{name!r} has numbers too large to be masked, or none at all")
-        total = np.round(np.asarray(terms) / UNIT).astype(np.int64).view(np.uint64)
-        for other in sorted(set(everyone) - {client}):
-            pair = (min(client, other), max(client, other))
-            stream = _stream((secret, *pair, place, name), terms.shape)
-            total = total + stream if client < other else total - stream
-        found[name] = total.view(np.int64)
+        whole = np.round(np.asarray(terms) / UNIT)
+        rest = np.round((terms - whole * UNIT) / UNIT_OF_REST)
+        for part, numbers in ((name, whole), (name + REST, rest)):
+            total = numbers.astype(np.int64).view(np.uint64)
+            for other, secret in sorted(secrets.items()):
+                stream = _stream(secret, place, part, numbers.shape)
+                total = total + stream if client < other else total - stream
+            found[part] = total.view(np.int64)
     return found
 
 
@@ -63,18 +62,25 @@ def add_masked(sent: Sequence[Arrays]) -> Arrays:
     total = {name: array.astype(np.int64).view(np.uint64) for name, array in sent[0].items()}
     for terms in sent[1:]:
         total = {name: total[name] + terms[name].view(np.uint64) for name in total}
-    if total.pop(CHECK, np.ones(1)).any():
+    checks = [total.pop(name, np.ones(1)) for name in (CHECK, CHECK + REST)]
+    if any(check.any() for check in checks):
         raise FederationError(
-            "masks do not cancel: the clients do not have the same id_secret, or one of them did "
-            "not mask what it sent"
+            "masks do not cancel: one of the clients did not mask what it sent, or masked it for "
+            "other clients"
         )
-    return {name: array.view(np.int64).astype(float) * UNIT for name, array in total.items()}
+    return {
+        name: array.view(np.int64).astype(float) * UNIT
+        + total[name + REST].view(np.int64).astype(float) * UNIT_OF_REST
+        for name, array in total.items()
+        if not name.endswith(REST)
+    }
 
 
 def _stream(
-    parts: tuple[str, ...], shape: tuple[int, ...]
+    secret: bytes, place: str, name: str, shape: tuple[int, ...]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
     """The numbers two clients share: the output of SHAKE-256 on what they both know."""
-    seed = b"".join(len(part.encode()).to_bytes(8, "little") + part.encode() for part in parts)
+    parts = (secret, place.encode(), name.encode())
+    seed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
     drawn = hashlib.shake_256(seed).digest(8 * int(np.prod(shape)))
     return np.frombuffer(drawn, dtype="<u8").astype(np.uint64).reshape(shape)

@@ -32,10 +32,13 @@ class KeyedNoise:
 
     The same data draws the same numbers for as long as the key lives: whoever asks again gets the
     same noise again, which therefore does not average out.
+
+    Args:
+        key: of the client; by default a new one.
     """
 
-    def __init__(self) -> None:
-        self._key = system_bytes(KEY_BYTES)
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = system_bytes(KEY_BYTES) if key is None else key
 
     def uniforms(self, shape: tuple[int, ...], *about: bytes) -> FloatArray:
         """Return numbers in (0, 1) of a shape, a function of the key and `about` alone."""

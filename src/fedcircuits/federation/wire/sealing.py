@@ -9,7 +9,9 @@ client's is not detected here.
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedcircuits.arrays import Bytes, FloatArray
-from fedcircuits.errors import StorageError
+from fedcircuits.errors import FedcircuitsError, StorageError
 
 KEY_BYTES, NONCE_BYTES = 32, 12
 KINDS, AXES = ("<f8", "u1"), 256  # types of sealed values; kind and number of axes share a word
@@ -28,8 +30,20 @@ PURPOSE = b"fedcircuits sealed values 1"
 OWN_KEY = b"fedcircuits sealing key 1"
 
 
+def wrapped(secret: bytes, pair: bytes, context: str) -> str:
+    """Return 32 secret bytes for the other holder of a pair's secret; wrapping twice unwraps.
+
+    Args:
+        secret: 32 bytes.
+        pair: from `SealingKey.pair`.
+        context: what it is for, never the same for another secret.
+    """
+    stream = HKDF(hashes.SHA256(), 32, salt=None, info=f"wrap {context}".encode()).derive(pair)
+    return bytes(a ^ b for a, b in zip(secret, stream, strict=True)).hex()
+
+
 class SealingKey:
-    """The key of one client.
+    """The key pair of one client.
 
     Args:
         secret: that the key follows from; by default the operating system's generator makes one.
@@ -41,6 +55,25 @@ class SealingKey:
         else:
             seed = HKDF(hashes.SHA256(), 32, salt=None, info=OWN_KEY).derive(secret)
             self._private = X25519PrivateKey.from_private_bytes(seed)
+
+    def pair(self, public: str, purpose: str) -> bytes:
+        """Return a secret that only the holder of another key and this one can work out.
+
+        Args:
+            public: key of the other, as hexadecimal digits.
+            purpose: what it is for; other purposes have other secrets.
+        """
+        shared = self._private.exchange(_public(public))
+        both = "".join(sorted((self.public, public)))
+        info = f"{purpose} {both}".encode()
+        return HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(shared)
+
+    def own(self, purpose: str) -> bytes:
+        """Return a secret of this client alone, the same for as long as it has this key."""
+        info = f"own {purpose}".encode()
+        return HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(
+            self._private.private_bytes_raw()
+        )
 
     @property
     def public(self) -> str:
@@ -78,10 +111,7 @@ def seal(values: FloatArray | Bytes, public: str, context: str) -> Bytes:
         public: key of the recipient, as hexadecimal digits.
         context: what the values are; the recipient must name the same.
     """
-    try:
-        recipient = X25519PublicKey.from_public_bytes(bytes.fromhex(public))
-    except ValueError:
-        raise StorageError(f"expected a public key of {KEY_BYTES} bytes, found another") from None
+    recipient = _public(public)
     own = X25519PrivateKey.generate()
     sender = own.public_key().public_bytes_raw()
     key = _derived(own.exchange(recipient), sender, bytes.fromhex(public))
@@ -91,6 +121,45 @@ def seal(values: FloatArray | Bytes, public: str, context: str) -> Bytes:
     nonce = os.urandom(NONCE_BYTES)
     sealed = sender + nonce + AESGCM(key).encrypt(nonce, plain, context.encode())
     return np.frombuffer(sealed, dtype=np.uint8)
+
+
+def key_fingerprint(public: str) -> str:
+    """Return the digits by which people compare a public key, in groups of four."""
+    digits = hashlib.sha256(bytes.fromhex(public)).hexdigest()[:32]
+    return "-".join(digits[at : at + 4] for at in range(0, 32, 4))
+
+
+def checked_peers(
+    keys: Mapping[str, str], client: str, own: str, pins: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return the keys of the other clients, or refuse them: a substituted key reads what is sealed.
+
+    Args:
+        keys: of all clients by name, as the server passes them on.
+        client: its name.
+        own: its public key, which must be among them.
+        pins: fingerprints that the keys of the others must have; None where any key is taken.
+    """
+    if keys.get(client) != own:
+        raise FedcircuitsError(f"the server passes on another key as that of {client!r}")
+    others = {name: key for name, key in keys.items() if name != client}
+    if len(set(keys.values())) < len(keys):
+        raise FedcircuitsError("the server passes on one key for two clients")
+    for name, key in others.items():
+        _public(key)
+        if pins is not None and pins.get(name) != key_fingerprint(key):
+            raise FedcircuitsError(
+                f"the key of {name!r} has the fingerprint {key_fingerprint(key)}, and "
+                f"{pins.get(name) or 'none'} is pinned: the server may have put its own in place"
+            )
+    return others
+
+
+def _public(key: str) -> X25519PublicKey:
+    try:
+        return X25519PublicKey.from_public_bytes(bytes.fromhex(key))
+    except ValueError:
+        raise StorageError(f"expected a public key of {KEY_BYTES} bytes, found another") from None
 
 
 def _derived(shared: bytes, sender: bytes, recipient: bytes) -> bytes:

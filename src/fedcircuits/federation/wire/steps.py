@@ -30,11 +30,13 @@ class Facts:
         setting: how the table is split.
         label: who holds the label.
         n_spaces: subspaces that several clients share.
+        n_clients: of the run.
     """
 
     setting: Setting
     label: LabelAt
     n_spaces: int = 1
+    n_clients: int = 3
 
 
 def in_words(some: Sequence[Facts], of: Sequence[Facts]) -> str:
@@ -62,19 +64,27 @@ class Step:
         verb: its name.
         most: different messages of this kind in one training; a repeat of one does not count.
         limits: of the request's fields, by name: a number is the most, a flag that is false and a
-            text must be the same, "set" means that the field may not be empty.
+            text must be the same; `SET`: the field may not be empty; `ALL`: every column of the
+            client is named, so that what is told is about no single one.
     """
 
     verb: str
     most: int = 1
     limits: dict[str, Any] = field(default_factory=dict)
 
-    def fault(self, request: Message) -> str | None:
-        """Return what a request asks beyond the limits, None where it asks no more."""
+    def fault(self, request: Message, held: Iterable[str]) -> str | None:
+        """Return what a request asks beyond the limits, None where it asks no more.
+
+        Args:
+            request: of the step's verb.
+            held: the client's columns in this run, the label apart.
+        """
         for name, limit in self.limits.items():
             value = getattr(request, name)
             if limit == SET:
                 kept = bool(value)
+            elif limit == ALL:
+                kept = set(held) <= set(value)
             elif isinstance(limit, bool):
                 kept = limit or value is False
             elif isinstance(limit, (int, float)):
@@ -86,7 +96,7 @@ class Step:
         return None
 
 
-SET = "set"  # the limit of a field that may not be empty
+SET, ALL = "set", "all columns"  # limits with a meaning of their own
 
 
 def step(verb: Verb[Any, Any], most: int = 1, **limits: Any) -> Step:
@@ -96,19 +106,19 @@ def step(verb: Verb[Any, Any], most: int = 1, **limits: Any) -> Step:
 
 def level_of(steps: Iterable[Step], to: Recipient) -> Level:
     """Return the most that some steps reveal to a recipient."""
-    found = [VERBS[each.verb].level(to, each.limits) for each in steps]
+    found = [VERBS[each.verb].level(to, each.limits) for each in _known(steps)]
     return max(found, key=lambda level: level.rank, default=Level.NOTHING)
 
 
 def bits_of(steps: Iterable[Step]) -> float:
-    """Return the most clear bits a row that the server learns, the label counted as two classes."""
-    return sum(VERBS[s.verb].bits(s.limits, None) * s.most for s in steps)
+    """Return the most clear bits a row that the server learns."""
+    return sum(VERBS[s.verb].bits(s.limits, None) * s.most for s in _known(steps))
 
 
 def words_of(steps: Iterable[Step]) -> tuple[str, ...]:
     """Return what is revealed about single rows and groups, a line a verb and recipient."""
     lines: dict[str, None] = {}
-    for each in steps:
+    for each in _known(steps):
         verb = VERBS[each.verb]
         for entry in verb.reveals:
             level = verb.level(entry.to, each.limits)
@@ -118,6 +128,11 @@ def words_of(steps: Iterable[Step]) -> tuple[str, ...]:
             amount = f", {bits * each.most:.1f} bits a row" if bits else ""
             lines[f"to {WHO[entry.to]}, {level.value}{amount}: {entry.what}"] = None
     return tuple(lines)
+
+
+def _known(steps: Iterable[Step]) -> list[Step]:
+    """Without messages that there are not, which a plan from elsewhere may name."""
+    return [each for each in steps if each.verb in VERBS]
 
 
 WHO: Mapping[Recipient, str] = {

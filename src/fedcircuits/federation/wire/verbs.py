@@ -60,8 +60,6 @@ class Terms(Protocol):
     @property
     def placement(self) -> str: ...
     @property
-    def rounds(self) -> bool | str: ...
-    @property
     def queries(self) -> tuple[str, ...]: ...
     @property
     def rows_by_id(self) -> bool: ...
@@ -117,6 +115,8 @@ class Verb(Generic[Q, R]):
         bits: clear bits a row that the reply tells the server; without a reply the most that it
             can be, where that follows from the request's fields.
         epsilon: of differential privacy that the reply spends, from the request's fields.
+        tells_label: whether the reply of a client that owns the label tells it of single rows.
+        most: different requests that a client with a policy answers in a run, whatever the plan.
     """
 
     name: str
@@ -134,6 +134,8 @@ class Verb(Generic[Q, R]):
     shows: Callable[[Fields], Level] | None = None
     bits: Callable[[Fields, R | None], float] = no_bits
     epsilon: Callable[[Fields], float] = lambda _: 0.0
+    tells_label: Callable[[Fields], bool] = lambda _: False
+    most: int = 10_000
 
     def level(self, to: Recipient, asked: Fields | None = None) -> Level:
         """What a recipient learns about single rows; by the request's fields where it depends."""

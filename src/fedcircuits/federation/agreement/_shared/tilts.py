@@ -20,6 +20,7 @@ from fedcircuits.federation.agreement._shared.aligned import (
     common_rows,
     name_rows,
 )
+from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.client.tilting import tables_of, tilt_of
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
@@ -35,7 +36,7 @@ def tilt_steps(facts: Facts) -> tuple[Step, ...]:
     applied = (step(m.DRAW), step(m.TAKE_TILT, MANY), step(m.NORMALISERS, MANY))
     if facts.setting == "horizontal":
         return (step(m.FIT_TILT), *applied)
-    turns = (step(m.NAME_ROWS), step(m.PUBLIC_KEY), step(m.SCORE_TILT, MANY))
+    turns = (*KEYS, step(m.NAME_ROWS), step(m.SCORE_TILT, MANY))
     return (*turns, step(m.FIT_TILT, TURNS * TRIES), *applied)
 
 
@@ -77,7 +78,8 @@ def _turn(server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray) -
     """One client's tables, given what the others' say of the rows (n,) that they hold too."""
     name = name_rows(server, client, rows)
     for _ in range(TRIES):
-        key = server.call(m.PUBLIC_KEY, {client: m.AskKey()})[client].key
+        server.share_keys()
+        key = server.keys[client]
         pieces = []
         for other, columns, both in _said_by_others(server, client, tilts, rows):
             there = name_rows(server, other, both)
@@ -92,6 +94,7 @@ def _turn(server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray) -
             return None
         if not pieces or reply.key == key:
             return tilt_of(reply.tables)
+        server.keys.clear()
     raise ClientError(client, f"it had another key after each of {TRIES} messages: start it again")
 
 

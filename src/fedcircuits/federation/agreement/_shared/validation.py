@@ -16,6 +16,7 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import choice_of, name_rows
+from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
@@ -26,7 +27,7 @@ from fedcircuits.schema import Table
 
 TRIES = 3
 # What sealed evidence about named rows takes, before whoever holds the label is asked to use it.
-EVIDENCE = (step(m.NAME_ROWS), step(m.PUBLIC_KEY), step(m.ASK_SEALED, MANY))
+EVIDENCE = (*KEYS, step(m.NAME_ROWS), step(m.ASK_SEALED, MANY))
 Reply = TypeVar("Reply", bound=m.Judged)
 
 
@@ -121,10 +122,12 @@ def scored(server: Server, client: str, ask: Callable[[str, str], Reply]) -> Rep
         ask: sends sealed evidence, given the scorer's name and its public key.
     """
     for _ in range(TRIES):
-        key = server.call(m.PUBLIC_KEY, {client: m.AskKey()})[client].key
+        server.share_keys()
+        key = server.keys[client]
         reply = ask(client, key)
         if reply.key == key:
             return reply
+        server.keys.clear()
     raise ClientError(client, f"it had another key after each of {TRIES} messages: start it again")
 
 

@@ -19,7 +19,6 @@ from fedcircuits.federation.wire.requests.fit import (
     fault_of_models,
     leaves,
 )
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
 
@@ -107,14 +106,8 @@ class BranchDone(Message):
         return fault_of_models(self.models, asked, request.keep)
 
 
-def _branch(request: Branch, terms: Terms, label: str | None) -> Asked:
+def _branch(request: Branch, terms: Terms, _: str | None) -> Asked:
     names = tuple(name for job in request.jobs for name in job.columns)
-    if request.label_in_evidence and label in names and terms.label != "sent":
-        return Asked(
-            names,
-            "the likelihood of single rows with their label, which reveals it; "
-            f"{LABEL_ALLOWED[terms.label]}, so ask with label_use='used'",
-        )
     return Asked(names, leaves(request.keep or not request.last, terms))
 
 
@@ -139,6 +132,7 @@ BRANCH = declare(
         makes_models=True,
         reads_models=True,
         asks=_branch,
+        tells_label=lambda asked: bool(asked.get("label_in_evidence", True)),
         groups={
             "rows behind a model": lambda reply: [each.rows for each in reply.models],
             "rows of a class": lambda reply: reply.class_rows,

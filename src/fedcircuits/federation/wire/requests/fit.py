@@ -131,7 +131,7 @@ def _fit_classifier(request: FitClassifier, terms: Terms, _: str | None) -> Aske
     return Asked(tuple(request.columns), fault or leaves(request.keep, terms))
 
 
-USE_ROWS = declare(Verb("use_rows", UseRows, Ready, "validation", (), changes_state=True))
+USE_ROWS = declare(Verb("use_rows", UseRows, Ready, "validation", (), changes_state=True, most=64))
 FIT = declare(
     Verb(
         "fit",

@@ -15,7 +15,10 @@ from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb
 
 @dataclass(frozen=True)
 class Describe(Message):
-    """Server: asks for the columns; sketches must leave out what fewer than min_rows rows share."""
+    """Server: asks for the columns; sketches must leave out what fewer than min_rows rows share.
+
+    A client with a policy takes the smallest group of its policy, whatever is asked.
+    """
 
     min_rows: int
 
@@ -58,15 +61,6 @@ ROWS_AND_CLASSES = {
 }
 
 
-def _describe(request: Describe, terms: Terms, _: str | None) -> Asked:
-    if request.min_rows < terms.min_rows:
-        return Asked(
-            fault=f"sketches of groups of {request.min_rows} row(s); the smallest group is "
-            f"{terms.min_rows}: ask with min_rows={terms.min_rows} or more"
-        )
-    return Asked()
-
-
 def _agree(request: Agree, terms: Terms, _: str | None) -> Asked:
     names = tuple(variable["name"] for variable in request.schema)
     if terms.label == "no" and request.label in names:
@@ -91,7 +85,6 @@ DESCRIBE = declare(
             Reveals("model", Level.AGGREGATES, "agreed categories and grids"),
         ),
         keeps_reply=False,
-        asks=_describe,
         groups={"rows": lambda reply: [reply.n_rows]},
     )
 )
@@ -103,6 +96,7 @@ AGREE = declare(
         "schema",
         (Reveals("server", Level.AGGREGATES, "row count, rows of each class of the label"),),
         changes_state=True,
+        most=1,
         asks=_agree,
         groups=ROWS_AND_CLASSES,
     )

@@ -12,9 +12,8 @@ from typing import Any
 from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.requests.handshake import ROWS_AND_CLASSES, Ready
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
 from fedcircuits.federation.wire.requests.validation import Piece, Sealed
-from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+from fedcircuits.federation.wire.verbs import Level, Reveals, Verb, declare
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,6 @@ class TakeLabel(Message):
     pieces: tuple[LabelPiece, ...]
 
 
-def _label(_: Message, terms: Terms, __: str | None) -> Asked:
-    if terms.label != "sent":
-        return Asked(
-            fault=f"the label of single rows; {LABEL_ALLOWED[terms.label]}: federate with "
-            "label_use='used'"
-        )
-    return Asked()
-
-
 SEND_LABEL = declare(
     Verb(
         "send_label",
@@ -66,7 +56,7 @@ SEND_LABEL = declare(
             Reveals("server", Level.NOTHING, "ciphertext"),
             Reveals("other clients", Level.BOUNDED_CODES, "the label of the rows they hold too"),
         ),
-        asks=_label,
+        tells_label=lambda _: True,
     )
 )
 TAKE_LABEL = declare(
@@ -77,6 +67,7 @@ TAKE_LABEL = declare(
         "alignment",
         (Reveals("server", Level.AGGREGATES, "rows of each class of the label"),),
         changes_state=True,
+        most=1,
         groups=ROWS_AND_CLASSES,
     )
 )

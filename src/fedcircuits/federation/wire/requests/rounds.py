@@ -74,18 +74,7 @@ class RoundDone(Message):
 
 
 def _round(request: Round, terms: Terms, _: str | None) -> Asked:
-    fault = leaves(not request.send, terms)
-    if terms.rounds == "masked" and not request.masked_with:
-        fault = (
-            "sums over its rows as they are; rounds is 'masked' in its policy: federate with "
-            "agreement='joint', masked=True and an id_secret"
-        )
-    if not terms.rounds:
-        fault = (
-            "sums over its rows, cell by cell and however few rows a cell has; rounds is false in "
-            "its policy: choose a rule that does without, such as agreement='product'"
-        )
-    return Asked(tuple(request.columns), fault)
+    return Asked(tuple(request.columns), leaves(not request.send, terms))
 
 
 def _shown(asked: Fields) -> Level:
@@ -103,7 +92,7 @@ ROUND = declare(
                 "server",
                 Level.ROW_EVIDENCE,
                 "expected counts and gradients summed over the client's rows, cells of few rows "
-                "among them; with `masked=True` sums over all clients alone (masked sums)",
+                "among them; with two clients or more masked: sums over all clients alone",
             ),
             Reveals("other clients", Level.MASKED_SUMS, "the sums over all clients"),
             Reveals("model", Level.AGGREGATES, "one model of the rows of all clients"),

@@ -30,11 +30,35 @@ LABEL_ALLOWED = {
 }
 
 
+def tells_label_of_rows(allowed: str) -> str:
+    """Return how a refusal names a request that would tell the label of single rows."""
+    return f"the label of single rows; {LABEL_ALLOWED[allowed]}: federate with label_use='used'"
+
+
 @dataclass(frozen=True)
-class AskDigests(Message):
-    """Server: asks for digests of the ids, with the salt of this run."""
+class AskGroupSecret(Message):
+    """Server: asks a client for a secret of all clients that keys digests, with the run's salt."""
 
     salt: str
+
+
+@dataclass(frozen=True)
+class GroupSecret(Message):
+    """Client: the secret, wrapped for each of the others, as hexadecimal digits."""
+
+    wrapped: dict[str, str]
+
+
+@dataclass(frozen=True)
+class AskDigests(Message):
+    """Server: asks for digests of the ids, with the run's salt and the clients' secret.
+
+    The secret comes wrapped for the recipient by the client `first`, which has it already.
+    """
+
+    salt: str
+    first: str
+    wrapped: str
 
 
 @dataclass(frozen=True)
@@ -201,15 +225,7 @@ class JointTable(Message):
     counts: Array
 
 
-def _cluster(request: Cluster, terms: Terms, label: str | None) -> Asked:
-    by_class = request.within_label and label is not None
-    if by_class and request.send_rows and terms.label != "sent":
-        # Clusters within the classes: the index of a row gives its class away.
-        return Asked(
-            tuple(request.columns),
-            "clusters of single rows within the label's classes, which reveal its label; "
-            f"{LABEL_ALLOWED[terms.label]}, so ask with label_use='used'",
-        )
+def _cluster(request: Cluster, _: Terms, __: str | None) -> Asked:
     return Asked(tuple(request.columns))
 
 
@@ -249,6 +265,17 @@ def _centres(request: AskCentres, _: Terms, __: str | None) -> Asked:
     return Asked(tuple(request.columns))
 
 
+GROUP_SECRET = declare(
+    Verb(
+        "group_secret",
+        AskGroupSecret,
+        GroupSecret,
+        "alignment",
+        (Reveals("server", Level.NOTHING, "a secret of the clients, wrapped for each of them"),),
+        keeps_reply=False,
+        most=1,
+    )
+)
 DIGESTS = declare(
     Verb(
         "digests",
@@ -259,19 +286,20 @@ DIGESTS = declare(
             Reveals(
                 "server",
                 Level.BOUNDED_CODES,
-                "a salted digest of every id: which rows two clients share; ids themselves where "
-                "they can be guessed and there is no `id_secret`",
+                "a digest of every id, keyed with a secret of the clients: which rows two clients "
+                "share",
             ),
         ),
         keeps_reply=False,
+        most=1,
         bits=lambda _, __: 1.0,  # whether another client holds the row
     )
 )
 ALIGN = declare(
-    Verb("align", Align, Ready, "alignment", (), changes_state=True, asks=_align),
+    Verb("align", Align, Ready, "alignment", (), changes_state=True, most=1, asks=_align),
 )
 NAME_ROWS = declare(
-    Verb("name_rows", NameRows, Ready, "alignment", (), changes_state=True),
+    Verb("name_rows", NameRows, Ready, "alignment", (), changes_state=True, most=64),
 )
 CLUSTER = declare(
     Verb(
@@ -289,11 +317,16 @@ CLUSTER = declare(
         ),
         costly=True,
         changes_state=True,
+        most=16,
         asks=_cluster,
         groups={"rows of a cluster": lambda reply: reply.rows},
         shows=_cluster_level,
         bits=_cluster_bits,
         epsilon=_index_epsilon,
+        # Clusters within the classes: the index of a row gives its class away.
+        tells_label=lambda asked: all(
+            asked.get(flag, True) for flag in ("within_label", "send_rows")
+        ),
     )
 )
 ASSIGN = declare(
@@ -304,6 +337,7 @@ ASSIGN = declare(
         "agreement",
         (Reveals("server", Level.AGGREGATES, "rows of each class"),),
         changes_state=True,
+        most=64,
         groups=ROWS_AND_CLASSES,
     )
 )
@@ -328,9 +362,9 @@ CENTRES = declare(
         (
             Reveals(
                 "server",
-                Level.ROW_EVIDENCE,
-                "sums of shared columns around centres; differences of successive rounds can "
-                "isolate rows",
+                Level.AGGREGATES,
+                "sums of shared columns around centres; they and their differences over all "
+                "rounds are about `min_rows` rows or more",
             ),
         ),
         costly=True,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import ModelName
+from fedcircuits.federation.wire.requests.handshake import Ready
 from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
@@ -26,6 +27,13 @@ class PublicKey(Message):
     """Client: its public key, as hexadecimal digits."""
 
     key: str
+
+
+@dataclass(frozen=True)
+class Peers(Message):
+    """Server: the public keys of all clients, as they said them; each has its own among them."""
+
+    keys: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -117,10 +125,11 @@ PUBLIC_KEY = declare(
         AskKey,
         PublicKey,
         "alignment",
-        (Reveals("server", Level.NOTHING, "a public key"),),
+        (Reveals("server", Level.NOTHING, "a public key, made where the client runs"),),
         keeps_reply=False,
     ),
 )
+PEERS = declare(Verb("peers", Peers, Ready, "alignment", (), changes_state=True, most=1))
 ASK_SEALED = declare(
     Verb(
         "ask_sealed",
@@ -148,6 +157,7 @@ JUDGE = declare(
         "validation",
         (Reveals("server", Level.AGGREGATES, "mean log-loss of the label"),),
         keeps_reply=False,
+        most=256,
         asks=_label_used,
         groups={"rows with a label": lambda reply: [reply.n_rows]},
     )

@@ -1,0 +1,107 @@
+"""Defaults do not collide: silos on the default policy and a run on defaults, in every split."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from contracts.engine import table
+from contracts.federations import ID, LABEL, split
+from fedcircuits.errors import FedcircuitsWarning, FederationError
+from fedcircuits.federation.policy.policy import Policy
+
+
+def shared_label() -> dict[str, pd.DataFrame]:
+    rows = table(n=400)
+    return {"a": rows[[ID, "height", LABEL]], "b": rows[[ID, "visits", "size", LABEL]]}
+
+
+SPLITS: dict[str, Any] = {
+    "rows": lambda: split("horizontal", table(n=400)),
+    "columns, label at one": lambda: split("vertical", table(n=400)),
+    "columns, label at all": shared_label,
+    "both": lambda: split("hybrid", table(n=400)),
+}
+
+
+@pytest.mark.parametrize("label", [LABEL, None])
+@pytest.mark.parametrize("case", SPLITS)
+def test_default_policies_and_default_settings_train(case: str, label: str | None) -> None:
+    with warnings.catch_warnings():  # auto says which rules policies refuse
+        warnings.simplefilter("ignore", FedcircuitsWarning)
+        fed = fc.federate(
+            SPLITS[case](), id=ID, label=label, policies=Policy(), learner="factorised"
+        )
+    assert fed.dropped == {}
+    held = {name for frame in SPLITS[case]().values() for name in frame} - {ID}
+    assert set(fed.schema.names) == held
+    rows = table(n=20, seed=1).drop(columns=ID)
+    assert np.isfinite(fed.log_prob(rows[[n for n in rows if n in held]])).all()
+    levels = set(fed.ledger.table()["level"])
+    assert "row evidence" not in levels
+    assert max(fed.ledger.bits(client) for client in fed.clients) <= Policy().bits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SPLITS)
+def test_default_policies_over_processes(case: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FedcircuitsWarning)
+        options: dict[str, Any] = {"id": ID, "label": LABEL, "learner": "factorised"}
+        there = fc.federate(SPLITS[case](), policies=Policy(), engine="processes", **options)
+        here = fc.federate(SPLITS[case](), policies=Policy(), **options)
+    rows = table(n=20, seed=1)[list(here.schema.names)]
+    assert there.log_prob(rows).tolist() == here.log_prob(rows).tolist()
+
+
+def test_a_policy_names_id_label_kinds_and_missing_values() -> None:
+    frames = split("horizontal")
+    kinds: Any = {"visits": "continuous"}
+    policy = Policy(id=ID, label_column=LABEL, kinds=kinds, missing_values=("green",))
+    fed = fc.federate(frames, label=LABEL, id=ID, policies=policy, learner="factorised")
+    assert fed.schema["visits"].kind == "continuous"
+    assert "green" not in fed.schema["colour"].categories
+    with pytest.raises(FederationError, match=f"the label here is {LABEL!r}"):
+        fc.federate(frames, label="colour", id=ID, policies=policy, learner="factorised")
+    with pytest.raises(FederationError, match="policies: no client 'z'"):
+        fc.federate(frames, id=ID, policies={"z": policy})
+
+
+def test_kinds_that_a_policy_does_not_have_are_said() -> None:
+    with pytest.raises(FederationError, match=r"'visits'.*kinds.*policy"):
+        fc.federate(
+            split("horizontal"),
+            id=ID,
+            policies=Policy(),
+            kinds={"visits": "continuous"},
+            learner="factorised",
+        )
+
+
+def test_a_plan_is_shown_in_words(tmp_path: Path) -> None:
+    from fedcircuits.api.client_spec import ClientSpec
+    from fedcircuits.engines import LocalEngine
+    from fedcircuits.federation.policy.run import proposed
+
+    audit = tmp_path / "audit.jsonl"
+    members = {
+        name: ClientSpec(name, frame, "factorised", id=ID, label=LABEL, policy=Policy()).guarded(
+            audit
+        )
+        for name, frame in split("vertical").items()
+    }
+    with pytest.warns(FedcircuitsWarning):
+        fc.federate(engine=LocalEngine(members), id=ID, label=LABEL)
+    (plan,) = proposed(audit, "a")
+    text = "\n".join(plan.words)
+    assert plan.refusal is None
+    assert f"id: {ID}; label: {LABEL}; seed: 0" in text
+    assert "label_use='sent': at most" in text
+    assert "STRUCK: it asks for the label of single rows" in text
+    assert "rule latent(label_private=True): at most 8.1 bits a row to the server" in text
