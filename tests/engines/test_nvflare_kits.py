@@ -107,7 +107,7 @@ def test_job_tells_a_party_its_own_settings_and_no_code(tmp_path: Path) -> None:
     settings = federation.client_settings()
     assert settings["bank"]["learner"] == "factorised"
     assert settings["shop"]["learner"] == "mixture"
-    assert settings["bank"]["kinds"] == {"bought": "categorical"}
+    assert settings["bank"]["label"] == "bought"
     sites = {name: name for name in settings}
     job = write_job(tmp_path / "job", "fedcircuits.cli.coordinate:train", {}, sites, settings)
     files = [p for p in job.rglob("*") if p.is_file()]

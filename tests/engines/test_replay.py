@@ -27,7 +27,7 @@ OPTIONS: dict[str, Any] = {"id": ID, "label": LABEL, "n_clusters": 3}
 
 def specs(setting: str = "vertical", learner: str = "factorised") -> dict[str, bytes]:
     return {
-        name: ClientSpec(name, rows, learner, id=ID).to_bytes()
+        name: ClientSpec(name, rows, learner, id=ID, key=name.encode().hex()).to_bytes()
         for name, rows in split(setting).items()
     }
 
@@ -170,7 +170,8 @@ def test_killed_server_asks_only_for_what_is_new(expected: bytes, tmp_path: Path
         train(engine)
     again = Here(specs(), tmp_path / "answers")  # clients were ended, too
     assert saved(train(again), tmp_path / "m.fc") == expected
-    assert again.replay.asked == {"describe": 3, "digests": 3, "fit": 3}
+    fresh = {"describe": 3, "public_key": 3, "group_secret": 1, "digests": 3}  # never kept
+    assert again.replay.asked == {**fresh, "fit": 3}
     third = Here(specs(), tmp_path / "answers")
     assert saved(train(third), tmp_path / "m.fc") == expected
     assert "fit" not in third.replay.asked
@@ -202,7 +203,7 @@ def test_answers_of_other_data_seeds_or_settings_are_not_taken(tmp_path: Path) -
     train(Here(specs(), tmp_path))
     other = dict(specs())
     changed = split("vertical")["b"].assign(visits=lambda t: t["visits"] + 1)
-    other["b"] = ClientSpec("b", changed, "factorised", id=ID).to_bytes()
+    other["b"] = ClientSpec("b", changed, "factorised", id=ID, key=b"b".hex()).to_bytes()
     engine = Here(other, tmp_path)
     train(engine)
     assert engine.replay.asked["fit"] == 1  # of b alone
@@ -234,7 +235,9 @@ def test_client_that_comes_back_with_other_data_is_refused_by_name() -> None:
     def before(verb: str) -> None:
         if verb == "align":
             rows = split("vertical")["b"].iloc[:50]
-            engine.specs["b"] = ClientSpec("b", rows, "factorised", id=ID).to_bytes()
+            engine.specs["b"] = ClientSpec(
+                "b", rows, "factorised", id=ID, key=b"b".hex()
+            ).to_bytes()
             engine.restart("b")
 
     engine.before = before

@@ -82,7 +82,8 @@ def test_latent_moves_less_than_three_bytes_a_row_after_alignment(
     alignment = phases.pop("alignment")
     n = len(clients["b"])
     assert models > 0
-    assert alignment == pytest.approx(12 * (N + n) + 4 * 2 * n, rel=0.02)  # on a line of its own
+    keys = 10_000  # of the clients, whatever the number of rows
+    assert 0 <= alignment - 12 * (N + n) - 4 * 2 * n < 2 * keys  # on a line of its own
     phases.pop("schema")  # before alignment: sketches of columns, whatever the number of rows
     assert sum(phases.values()) < 3 * n, phases
 
