@@ -76,6 +76,10 @@ class Tilting:
         """The client's table on the agreed schema."""
         raise NotImplementedError
 
+    def _recipient(self, key: str) -> str:
+        """A key that values are to be sealed for, if it is that of a client of the run."""
+        raise NotImplementedError
+
     def _classes(self) -> tuple[IntArray, BoolArray]:
         """(n,) class of every row, and whether it is known."""
         return labels(self._have(), self._label, self.name)
