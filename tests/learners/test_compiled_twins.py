@@ -159,3 +159,8 @@ def test_one_step_of_adam_on_logits() -> None:
 
     for one, two in zip(*both(run), strict=True):
         agree(one, two)
+
+
+def test_a_library_of_other_sources_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcircuits.native.build.source_digest", lambda: "another")
+    assert native._loaded.__wrapped__() is None

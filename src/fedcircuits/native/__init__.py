@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 LIBRARY = Path(__file__).with_name("kernels.so")
+
 Addresses = npt.NDArray[np.uintp]
 _SUFFIX = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
 _use = os.environ.get("FEDCIRCUITS_NATIVE", "1") != "0"
@@ -86,8 +87,14 @@ def kernels() -> Kernels | None:
 def _loaded() -> Kernels | None:
     if not LIBRARY.exists():
         return None
+    from fedcircuits.native.build import source_digest  # it is a program too: not while it runs
+
     try:
-        return Kernels(ctypes.CDLL(str(LIBRARY)))
+        library = ctypes.CDLL(str(LIBRARY))
+        library.source_digest.restype = ctypes.c_char_p
+        if library.source_digest() != source_digest().encode():
+            return None  # of older sources: its functions may take other arguments
+        return Kernels(library)
     except (OSError, KeyError, AttributeError):
         return None  # built for another machine, or a SciPy without these addresses
 

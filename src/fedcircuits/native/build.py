@@ -6,6 +6,7 @@ compiled loop has a NumPy twin that does the same work more slowly.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import subprocess
@@ -20,6 +21,14 @@ FLAGS = (
 )
 
 
+def source_digest() -> str:
+    """Of the C sources; the library carries it, so that one made of others is not loaded."""
+    digest = hashlib.sha256()
+    for path in (SOURCE, *sorted(SOURCE.parent.glob("*.inc"))):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 def compile_kernels() -> Path:
     """Compile `kernels.c` beside this file and return the library.
 
@@ -30,7 +39,8 @@ def compile_kernels() -> Path:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     # Written under another name first: a process may have the old one open.
     fresh = LIBRARY.with_name(f"kernels.{os.getpid()}.tmp")
-    command = [*compiler, *FLAGS, "-o", str(fresh), str(SOURCE), "-lm"]
+    stamp = f'-DSOURCE_DIGEST="{source_digest()}"'
+    command = [*compiler, *FLAGS, stamp, "-o", str(fresh), str(SOURCE), "-lm"]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
         fresh.replace(LIBRARY)

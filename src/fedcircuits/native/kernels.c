@@ -7,6 +7,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef SOURCE_DIGEST
+#define SOURCE_DIGEST ""
+#endif
+/* Of the sources this was compiled from (see build.py). */
+const char *source_digest(void) { return SOURCE_DIGEST; }
+
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 /* One copy for each generation of processors; the loader takes the one that fits. */
 #define CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
