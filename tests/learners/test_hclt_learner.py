@@ -323,3 +323,16 @@ def test_reported_likelihoods_are_on_the_scale_of_mean_log_prob() -> None:
     assert model.fit_report.curve[-1] == pytest.approx(on_rows, abs=0.1)
     validation = [v for k, v in model.fit_report.kept.items() if "validation log-lik" in k]
     assert max(validation) == pytest.approx(on_rows, abs=0.5)
+
+
+def test_the_model_does_not_depend_on_the_number_of_threads() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6000, 4))
+    y = np.where(x[:, 0] * x[:, 1] + 0.3 * rng.normal(size=6000) > 0, "yes", "no")
+    data = pd.DataFrame(x, columns=list("abcd")).assign(e=rng.choice(list("pq"), 6000), y=y)
+    one, two = (fc.learn(data, "y", seed=0, n_jobs=jobs).to_record().arrays for jobs in (1, 2))
+    assert one.keys() == two.keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, two[name], err_msg=name)
+    with pytest.raises(LearningError, match="n_jobs"):
+        fc.learn(data, "y", n_jobs=0)

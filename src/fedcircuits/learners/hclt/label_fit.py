@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import LearningError
+from fedcircuits.learners.hclt.beside import beside
 from fedcircuits.learners.hclt.head.fit_head import (
     Head,
     HeadOptions,
     HeadTrial,
+    boost_until_held_out,
     final_head,
     try_on_held_out,
     try_out_of_fold,
@@ -105,7 +108,15 @@ def fit_label(
         options.class_transitions or (options.class_transitions is None and not cross_validated)
     )
     seed = int(rng.integers(2**31)) if head_options is not None else 0
-    if folds[-1].checked is not None and (has_transitions or head_options is not None):
+    is_judged = folds[-1].checked is not None
+    boosted = None
+    if is_judged and not cross_validated and head_options and options.label_cuts is None:
+        # The trees need nothing of the tilt: they grow while class transitions are tried.
+        boosted = beside(
+            partial(boost_until_held_out, train, held, n_classes, head_options, seed),
+            options.n_jobs,
+        )
+    if is_judged and (has_transitions or head_options is not None):
         # Cross-validated folds end with a fit that has seen the held rows: start without them.
         if has_transitions or not cross_validated:
             no_held = held.take(_NO_ROWS)
@@ -142,10 +153,22 @@ def fit_label(
             elif cross_validated:
                 trial = try_out_of_fold(joined, fold_of, log_tilt, head_options, seed)
             else:
-                trial = try_on_held_out(train, held, log_tilt, head_options, seed)
+                assert boosted is not None
+                trial = try_on_held_out(boosted(), held, log_tilt, head_options)
             report["head"] = trial
 
     assert everything.labels is not None
+    final: Callable[[], Head] | None = None
+    if trial is not None and head_options is not None and trial.kept:
+        seen = everything
+        if len(seen.codes) > _MAX_HEAD_ROWS:
+            chosen = rng.choice(len(seen.codes), size=_MAX_HEAD_ROWS, replace=False)
+            seen = seen.take(chosen)
+        if isinstance(trial, NumberTrial):
+            final = partial(final_number_head, trial, seen, head_options, seed)
+        else:
+            final = partial(final_head, trial, seen, head_options, seed)
+        final = beside(final, options.n_jobs)
     notify(0.9, "last steps on all rows")
     base = untilted(final_tree, n_classes)
     rows = prepare_rows(base, everything.codes, everything.labels, everything.weights)
@@ -156,15 +179,10 @@ def fit_label(
     if n_sweeps > 0:
         fitted = problem.unpack(vector)
         *_, model = class_sweeps(model, everything, layout, prior, fitted, n_sweeps, rng)
-    if trial is None or head_options is None or not trial.kept:
+    if final is None:
         return model, None, report
     notify(0.95, "trees on all rows")
-    if len(everything.codes) > _MAX_HEAD_ROWS:
-        chosen = rng.choice(len(everything.codes), size=_MAX_HEAD_ROWS, replace=False)
-        everything = everything.take(chosen)
-    if isinstance(trial, NumberTrial):
-        return model, final_number_head(trial, everything, head_options, seed), report
-    return model, final_head(trial, everything, head_options, seed), report
+    return model, final(), report
 
 
 def _head_options(rows: Sample, n_classes: int, options: FitOptions) -> HeadOptions | None:

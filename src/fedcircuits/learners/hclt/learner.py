@@ -16,6 +16,7 @@ from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import LearningError
+from fedcircuits.learners.hclt.beside import all_cores
 from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture
 from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.completions import as_features
@@ -81,6 +82,8 @@ class Hclt:
             that is worse on validation rows by more than one standard error.
         aim: what the classes of the label are fitted for: "label" to be distinguished (the tilt),
             "density" to be described each as well as can be (see `class_em.py`; no head).
+        n_jobs: threads at work at the same time; None takes all cores, one at a client of a
+            federation. The model does not depend on it, bit for bit.
         agreed_schema: whether the schema was agreed with other clients and stays as it is.
         progress: called with the fraction done and a few words.
     """
@@ -98,6 +101,7 @@ class Hclt:
     validation_share: float = 0.1
     prior_scale: float = 1.0
     aim: Aim = "label"
+    n_jobs: int | None = None
     agreed_schema: bool = False
     progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
 
@@ -323,6 +327,13 @@ class Hclt:
             numeric_label=numeric_label,
         )
 
+    def _n_jobs(self) -> int:
+        if self.n_jobs is None:
+            return 1 if self.agreed_schema else all_cores()
+        if type(self.n_jobs) is not int or self.n_jobs < 1:
+            raise LearningError(f"n_jobs is a whole number from 1 on, found {self.n_jobs!r}")
+        return self.n_jobs
+
     def _options(self) -> FitOptions:
         smoothing = None
         if self.smoothing is not None:
@@ -338,6 +349,7 @@ class Hclt:
             validation_share=self.validation_share,
             prior_scale=self.prior_scale,
             aim=self.aim,
+            n_jobs=self._n_jobs(),
         )
 
 

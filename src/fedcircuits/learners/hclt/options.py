@@ -37,6 +37,7 @@ class FitOptions:
         n_tilt_steps: L-BFGS steps of the first fit of the tilt.
         n_prior_updates: Updates of the prior of fine tables, then as many of both.
         prior_scale: What the strengths of the tilt's prior are multiplied by in a last update.
+        n_jobs: Threads at work at the same time; the result does not depend on it.
     """
 
     n_states: int | None = None
@@ -55,3 +56,4 @@ class FitOptions:
     n_tilt_steps: int = 40
     n_prior_updates: int = 2
     prior_scale: float = 1.0
+    n_jobs: int = 1

@@ -127,22 +127,37 @@ def judged(
     return HeadTrial(pool, sizes, kept, loss, gain, error, n)
 
 
-def try_on_held_out(
-    train: Sample, held: Sample, log_tilt: FloatArray, options: HeadOptions, seed: int
-) -> HeadTrial:
-    """Boost on training rows until the held-out ones stop gaining, and pool there.
+def boost_until_held_out(
+    train: Sample, held: Sample, n_classes: int, options: HeadOptions, seed: int
+) -> tuple[BoostOptions, BoostedTrees]:
+    """Boost on training rows until the held-out ones stop gaining; sizes and trees.
 
     Args:
         train: rows to boost on.
-        held: rows that neither the trees nor the circuit behind `log_tilt` has seen.
-        log_tilt: (n held, P) log t(y | x).
+        held: rows that the trees do not see.
+        n_classes: classes of the label.
         options: what the trees look like.
         seed: of the boosting.
     """
+    return _best_sizes(train, held, options.sizes(len(train.codes), n_classes), options, seed)
+
+
+def try_on_held_out(
+    boosted: tuple[BoostOptions, BoostedTrees],
+    held: Sample,
+    log_tilt: FloatArray,
+    options: HeadOptions,
+) -> HeadTrial:
+    """Pool boosted trees with the circuit on held-out rows.
+
+    Args:
+        boosted: what `boost_until_held_out` returned.
+        held: rows that neither the trees nor the circuit behind `log_tilt` has seen.
+        log_tilt: (n held, P) log t(y | x).
+        options: what the trees look like.
+    """
     values, labels = _labelled(held)
-    sizes, trees = _best_sizes(
-        train, held, options.sizes(len(train.codes), log_tilt.shape[1]), options, seed
-    )
+    sizes, trees = boosted
     outputs = trees.outputs(values)
     return judged(sizes, outputs, log_tilt, labels, held.weights, options.forced)
 
