@@ -11,9 +11,13 @@ Gaussian mixtures with full covariances, in the data's own units (whole numbers:
 from __future__ import annotations
 
 import argparse
+import json
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import lightgbm
@@ -210,46 +214,63 @@ def own_units(name: str, seed: int) -> list[Any]:
 
 
 PARTS = ("marginals", "rows", "columns", "samples", "density")
+TABLES = ("adult", "credit", "magic", "spambase", "housing", "cancer")
+
+
+def rows_of_part(part: str, name: str, seed: int) -> list[list[Any]]:
+    """Lines of the page for one part, table and seed; none where the part is not for the table."""
+    if part == "marginals":
+        return [marginals(name, "centralised", centralised, seed)]
+    if part == "rows":
+        return [marginals(name, "rows, 3 clients", by_rows, seed)]
+    if part == "columns":
+        return [marginals(name, "columns, 2 clients", by_columns, seed)]
+    if part == "samples":
+        return list(samples(name, seed)) if name in SAMPLE_BOUNDS else []
+    if name in ("magic", "housing"):
+        return [log_density(name, seed)]
+    return [own_units(name, seed)] if name in ("adult", "credit") else []
+
+
+def recorded(path: Path, part: str, name: str, seed: int) -> list[list[Any]]:
+    """The lines from their record, which is made first where there is none."""
+    if not path.exists():
+        found = rows_of_part(part, name, seed)
+        path.write_text(json.dumps(found, default=lambda value: value.item()))
+    return list(json.loads(path.read_text()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    every = ("adult", "credit", "magic", "spambase", "housing", "cancer")
-    parser.add_argument("--tables", nargs="+", choices=every, default=list(every))
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--records", type=Path, help="folder of runs done, to go on from")
+    parser.add_argument("--only-records", action="store_true", help="run nothing")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks/fidelity.md")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     rows: list[list[Any]] = []
-
-    def add(row: list[Any]) -> None:
-        print(*row, sep=" | ", flush=True)
-        rows.append(row)
-
-    for seed in options.seeds:
-        for name in options.tables:
-            if "marginals" in options.parts:
-                add(marginals(name, "centralised", centralised, seed))
-            if "rows" in options.parts:
-                add(marginals(name, "rows, 3 clients", by_rows, seed))
-            if "columns" in options.parts:
-                add(marginals(name, "columns, 2 clients", by_columns, seed))
-            if "samples" in options.parts and name in SAMPLE_BOUNDS:
-                for row in samples(name, seed):
-                    add(row)
-            if "density" in options.parts and name in ("magic", "housing"):
-                add(log_density(name, seed))
-            if "density" in options.parts and name in ("adult", "credit"):
-                add(own_units(name, seed))
+    with tempfile.TemporaryDirectory() as fresh:
+        folder = options.records or Path(fresh)
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, name, seed in product(options.parts, options.tables, options.seeds):
+            path = folder / f"{part}-{name}-{seed}.json"
+            if options.only_records and not path.exists():
+                continue
+            for row in recorded(path, part, name, seed):
+                print(*row, sep=" | ", flush=True)
+                rows.append(row)
     if options.write:
         tables.write(
             "fidelity",
             "Fidelity of one table's model",
             ["table", "what", "seed", "found", "bound", "holds", "learn, CPU s"],
             rows,
-            "python benchmarks/fidelity.py --write --seeds " + " ".join(map(str, options.seeds)),
+            "python benchmarks/fidelity.py --write --records FOLDER --seeds "
+            + " ".join(map(str, options.seeds)),
             [
+                "A line of every run recorded; what is not here was not run.",
                 "Marginals: worst column; mean in standard deviations of the rows, standard "
                 "deviation in per cent, distribution function at .01, .05, .5, .95, .99.",
                 "Log-density in the data's own units, nats per row of the test rows.",

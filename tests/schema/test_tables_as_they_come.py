@@ -220,3 +220,15 @@ def test_several_draws_on_request() -> None:
         assert filled.notna().all().all()
         assert filled["n"].dtype.kind == "i"
     assert model.impute(gaps)["n"][0] == round(model.expectation("n"))
+
+
+def test_dates_with_day_first_and_points_are_dates() -> None:
+    texts = ["17.11.2026", "1.2.2024", "31.12.1999"] * 20
+    rows = pd.DataFrame({"day": texts, "x": np.arange(60) % 7})
+    schema = fc.Schema.infer(rows)
+    assert schema["day"].time == "date"
+    found = schema.encode(rows).values[:3, 0]
+    wanted = pd.to_datetime(["2026-11-17", "2024-02-01", "1999-12-31"])
+    assert np.array_equal(found, (wanted - pd.Timestamp(0)) / pd.Timedelta(days=1))
+    odd = pd.DataFrame({"day": ["17.11.2026", "31.02.2024", "soon"] * 20, "x": range(60)})
+    assert fc.Schema.infer(odd)["day"].time is None

@@ -21,7 +21,8 @@ DAY = 86_400.0
 FARTHEST = 9.0e12
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ISO_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?")
-
+# Day, month and year with points between them: the one other order that is not ambiguous.
+_POINTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?=[ T]\d{2}:|$)")
 _ZONE = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
 
 
@@ -29,7 +30,7 @@ def time_of(cells: pd.Series[Any]) -> str | None:
     """What the cells of a column are, None where they are neither dates nor times.
 
     Text counts where every cell is a date as ISO 8601 writes it (2026-11-17, with or without a
-    time of day).
+    time of day), or with day first and points (17.11.2026).
     """
     if len(cells) == 0:
         return None
@@ -52,11 +53,13 @@ def _date_or_time(stamps: pd.Series[Any]) -> str:
 
 
 def _of_objects(cells: pd.Series[Any]) -> str | None:
-    first = cells.iloc[0]
+    first = _iso(cells.iloc[0])
     if isinstance(first, str) and not (_ISO_DATE.fullmatch(first) or _ISO_TIME.fullmatch(first)):
         return None
     found = list(cells)
     if all(isinstance(cell, str) for cell in found):
+        found = [_iso(cell) for cell in found]
+        cells = pd.Series(found, dtype=object)
         if all(_ISO_DATE.fullmatch(cell) for cell in found):
             return "date" if _stamps(cells) is not None else None
         if all(_ISO_TIME.fullmatch(cell) or _ISO_DATE.fullmatch(cell) for cell in found):
@@ -74,6 +77,14 @@ def _of_objects(cells: pd.Series[Any]) -> str | None:
     if all(isinstance(cell, datetime.date) for cell in found):
         return "date"
     return None
+
+
+def _iso(cell: Any) -> Any:
+    """A text with a date in points (17.11.2026) as ISO 8601 writes it; anything else as it is."""
+    if not isinstance(cell, str) or (found := _POINTED.match(cell)) is None:
+        return cell
+    day, month, year = found.groups()
+    return f"{year}-{month:0>2}-{day:0>2}" + cell[found.end() :]
 
 
 def _stamps(cells: pd.Series[Any]) -> pd.Series[Any] | None:
@@ -96,7 +107,8 @@ def to_numbers(cells: pd.Series[Any], time: str) -> FloatArray:
         return np.array([_seconds_of_day(cell) for cell in cells], dtype=float)
     zone = time.partition(" ")[2]
     if cells.dtype.kind != "M" or isinstance(cells.dtype, pd.DatetimeTZDtype):
-        texts: Any = cells if isinstance(cells.dtype, pd.DatetimeTZDtype) else cells.astype(str)
+        zone_known = isinstance(cells.dtype, pd.DatetimeTZDtype)
+        texts: Any = cells if zone_known else cells.astype(str).map(_iso)
         zoned: Any = True if zone else None
         try:
             stamps = pd.to_datetime(texts, errors="coerce", utc=zoned, format="ISO8601")
