@@ -138,6 +138,7 @@ NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "round": {"columns": ["size"]},
     "branch": {"jobs": (m.BranchJob(JOB, ("size",)),)},
     "fit_tilt": {"columns": ["size"]},
+    "fit_head": {"columns": ["size"]},
     "fit_classifier": {"columns": ["size", LABEL]},
     "query": {"columns": ["size"]},
 }

@@ -156,10 +156,12 @@ def test_averaged_tables_by_hand() -> None:
 def test_turns_end_near_the_tables_of_all_columns_in_one_place() -> None:
     table = small_table(3000, 1)
     apart = {"a": table[["id", "x0", "x1", "x2", "y"]], "b": table[["id", "x3", "x4", "y"]]}
-    split_up = fc.federate(apart, id="id", label="y", learner=MIXTURE, agreement="product")
+    split_up = fc.federate(
+        apart, id="id", label="y", learner=MIXTURE, agreement="product", head=False
+    )
     schema = split_up.fitted.schema if split_up.fitted else None
     whole = fc.federate(
-        {"all": table.drop(columns="id")}, label="y", learner=MIXTURE, schema=schema
+        {"all": table.drop(columns="id")}, label="y", learner=MIXTURE, schema=schema, head=False
     )
     test = small_table(500, 2).drop(columns=["id", "y"])
     here, there = (m.predict_proba(test, "y")["yes"] for m in (split_up, whole))

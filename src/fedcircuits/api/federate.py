@@ -18,11 +18,13 @@ from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings, T
 from fedcircuits.api.watched import Stages, Watched
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, unknown_name
 from fedcircuits.federation.agreement import Rule, make_rule, refused_ones, with_label_use
+from fedcircuits.federation.agreement._shared.heads import with_heads
 from fedcircuits.federation.agreement._shared.tilts import fit_tilts
 from fedcircuits.federation.agreement.planning import check_allowed, planner
 from fedcircuits.federation.agreement.product import with_tilts
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
+from fedcircuits.federation.model.headed_federation import HeadedFederation
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
 from fedcircuits.federation.policy.policy import QUERIES, Policy
 from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientError, TakeModels, fit
@@ -306,7 +308,8 @@ class FederationRun:
         }
         if self.settings.placement == "remote":
             return RemoteCircuit.glue(rule, fitted, secret=self.settings.id_secret, **given)
-        return FederatedCircuit.glue(rule, fitted, **given)
+        kind = HeadedFederation if fitted.heads else FederatedCircuit
+        return kind.glue(rule, fitted, **given)
 
     # --- later ------------------------------------------------------------------------------------
 
@@ -368,7 +371,9 @@ class FederationRun:
         tilts = fit_tilts(server, mixed=True)
         if tilts is None:
             raise ClientError(name, "its learner fits no tilt of the label, as the others' do")
-        return with_tilts(found, tilts)
+        found = with_tilts(found, tilts)
+        take = self._take(server)
+        return with_heads(server, found, take, bool(others.heads))
 
     def retrain(self, clients: list[str]) -> FederatedCircuit:
         """Train again with some of the clients, schema and grids agreed anew."""
@@ -421,4 +426,5 @@ def _together(a: FittedParts, b: FittedParts) -> FittedParts:
         seconds={**a.seconds, **b.seconds},
         reports={**a.reports, **b.reports},
         tilts={**a.tilts, **b.tilts},
+        heads={**a.heads, **b.heads},
     )

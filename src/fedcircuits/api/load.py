@@ -80,9 +80,10 @@ def _einet(record: encoding.Record) -> Density:
 
 
 def _federated(record: encoding.Record) -> Density:
+    from fedcircuits.federation.model.headed_federation import HeadedFederation
     from fedcircuits.federation.model.storage import from_record  # imported where it is needed
 
-    return from_record(record, decode)
+    return HeadedFederation.of(from_record(record, decode))
 
 
 def _ensemble(record: encoding.Record) -> FederatedEnsemble:

@@ -12,6 +12,7 @@ used through `fit` alone. All learners of `fedcircuits.learners` are declared ag
     LearnsLevels          takes_levels           clients with images: no grid of pixels is agreed
     LearnsForMixing       for_mixing             rules that average models of different rows
     LearnsTilt            fit_tilt               rules with a label: one tilt over all clients
+    LearnsHead            fit_head               the same, more than a tilt says
     LearnsBranch          branch                 `joint` where columns are split
     LearnsInRounds        in_rounds              `joint` where rows are split
     LearnsClassifier      fit_classifier         federations of classifiers (section 3.2)
@@ -19,12 +20,12 @@ used through `fit` alone. All learners of `fedcircuits.learners` are declared ag
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from fedcircuits.arrays import Arrays, FloatArray, IntArray
+from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density.density import Density
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.schema import Table
@@ -130,6 +131,40 @@ class LearnsTilt(Learner, Protocol):
             offset: (n, Y) what others say of each row, in logs.
             min_rows: least rows behind an entry; states with fewer share one.
             n_columns: columns of all clients, if others hold some.
+        """
+        ...
+
+
+@runtime_checkable
+class LearnsHead(Learner, Protocol):
+    """A learner of boosted trees that tell the classes of a label apart."""
+
+    @property
+    def heads(self) -> bool:
+        """Whether it does so with its settings."""
+        ...
+
+    def fit_head(
+        self,
+        table: Table,
+        classes: IntArray,
+        held: BoolArray,
+        min_rows: int,
+        seed: int,
+        *,
+        mixed: bool,
+        worth: Callable[[FloatArray], bool],
+    ) -> tuple[Arrays, FloatArray]:
+        """Return trees of all rows as arrays, and (held, K) outputs of trees of the others.
+
+        Args:
+            table: rows over the columns the trees may ask about.
+            classes: (n,) class of every row, all from 0 to the highest among them.
+            held: (n,) rows left out of the trees that are scored.
+            min_rows: least rows behind a leaf.
+            seed: of the boosting.
+            mixed: whether outputs will be averaged with those of clients that hold other rows.
+            worth: whether first outputs (held, K) are worth the trees of all rows.
         """
         ...
 

@@ -31,6 +31,7 @@ from fedcircuits.federation.agreement._shared.aligned import (
     strata_of_rows,
 )
 from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs
+from fedcircuits.federation.agreement._shared.heads import head_steps, with_heads
 from fedcircuits.federation.agreement._shared.latent_classes import LatentClasses, fit_tuples
 from fedcircuits.federation.agreement._shared.tilts import fit_tilts, tilt_steps
 from fedcircuits.federation.agreement.base import Declared
@@ -73,6 +74,7 @@ class Latent(Declared):
         label_private: cluster without the label at its owner.
         tilt: whether the label comes in by one tilt that all clients fit together, where their
             learners can (`server/tilts.py`); else by latent classes within its strata.
+        head: as for `product`.
         table: fit the classes to the table of counts alone and send no row's class back
             (`latent_table.py`); the two settings below are for this.
         epsilon: of the Laplace noise on the table, None for no noise; of the randomised response,
@@ -84,6 +86,7 @@ class Latent(Declared):
     n_clusters: int | None = None
     label_private: bool = False
     tilt: bool = True
+    head: bool = True
     table: bool = False
     epsilon: float | None = None
     mechanism: str = TRUSTED
@@ -100,7 +103,7 @@ class Latent(Declared):
         most = self.n_clusters or (N_CLUSTERS if self.table else MOST_CLUSTERS)
         tilts: tuple[Step, ...] = ()
         if self.tilt and not self.label_private and not self.table and facts.label == "everybody":
-            tilts = tilt_steps(facts)
+            tilts = (*tilt_steps(facts), *(head_steps(facts) if self.head else ()))
         within = not self.label_private
         epsilon = self.epsilon if self.mechanism == RANDOMISED else None
         cluster = step(
@@ -139,7 +142,9 @@ class Latent(Declared):
         found = fit_classes(
             server, take, rows, label_private=self.label_private, tilted=tilts is not None
         )
-        return found if tilts is None else with_tilts(found, tilts)
+        if tilts is None:
+            return found
+        return with_heads(server, with_tilts(found, tilts), take, self.head)
 
     def _fit_tilts(self, server: Server) -> dict[str, Tilt] | None:
         """Tables of the label's tilt; None where there is no label for it or no learner has one."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FederationError
+from fedcircuits.federation.agreement._shared.heads import head_steps, with_heads
 from fedcircuits.federation.agreement._shared.tilts import fit_tilts, tilt_steps
 from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
@@ -45,9 +46,12 @@ class ProductOfClasses(Declared):
     Attributes:
         tilt: whether one tilt is fitted by all clients together, where their learners can; else
             every client fits the classes by itself.
+        head: whether boosted trees are pooled into p(y | x) where left-out rows gain for certain;
+            False gives a circuit, exact throughout. Models that stay have none.
     """
 
     tilt: bool = True
+    head: bool = True
 
     @property
     def name(self) -> str:
@@ -58,7 +62,9 @@ class ProductOfClasses(Declared):
         """The tilt, in turns where columns are split, and fits."""
         if facts.label == "nobody" or (facts.label == "some" and facts.setting != "horizontal"):
             return ()
-        return (*(tilt_steps(facts) if self.tilt else ()), step(m.FIT))
+        tilt = tilt_steps(facts) if self.tilt else ()
+        head = head_steps(facts) if self.tilt and self.head else ()
+        return (*tilt, step(m.FIT), *head)
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
         """The tilt in turns, then one job for each subspace and holder."""
@@ -83,7 +89,7 @@ class ProductOfClasses(Declared):
             names = tuple(server.features[j] for j in space.features)
             jobs += [(server.clients[c], Job(_space(s), names)) for c in space.holders]
         found = fit(server, jobs, take, FittedParts(server.schema, server.label))
-        return with_tilts(found, tilts)
+        return with_heads(server, with_tilts(found, tilts), take, self.head)
 
     def _train_by_class(self, server: Server, take: TakeModels) -> FittedParts:
         """Every client's models of the classes."""

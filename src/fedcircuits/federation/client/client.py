@@ -34,6 +34,7 @@ from fedcircuits.federation.client.clustering import (
 from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS, Cells
+from fedcircuits.federation.client.heads import Heads
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, label_counts, labels
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
@@ -60,7 +61,7 @@ from fedcircuits.schema import Schema, Table
 LABEL = "label"  # what sealed classes are, to those who open them
 
 
-class Client(Tilting, Validation):
+class Client(Tilting, Heads, Validation):
     """One member of a federation.
 
     Args:

@@ -24,11 +24,12 @@ from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.client.tilting import tables_of, tilt_of
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts
+from fedcircuits.federation.server.heads import ClientHead
 from fedcircuits.federation.server.why import TAKEN, Candidate, Why
 from fedcircuits.federation.wire.codecs import decode_fields, encode_fields
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import NONE, JobId, JobKind, ModelKey
-from fedcircuits.federation.wire.requests import TiltTables
+from fedcircuits.federation.wire.requests import PoolWeights, TiltTables
 from fedcircuits.schema import Schema
 
 KIND = "federated"
@@ -44,6 +45,7 @@ FORMAT_1_RULES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # Options of rules that older files have and that mean nothing any more.
 RETIRED_OPTIONS = {("product", "calibration_rows"), ("product", "rebase")}
+POOL_NUMBERS = ("tilt", "limit", "log_loss", "gain", "error", "n_rows")
 FORMAT_1_JOB = re.compile(r"([A-Z])(\d*)(?:\.(\d+))?")
 
 
@@ -74,6 +76,9 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
             "horizontal", "vertical", "hybrid",
         ):  # fmt: skip
             raise StorageError("the federation in the file is not valid: owners or setting")
+        fitted = _fitted_from_json(
+            header["fitted" if "fitted" in header else "ingredients"], record, base, decode
+        )
         return FederatedCircuit(
             base.schema,
             base.parts,
@@ -82,9 +87,7 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
             owners=owners,
             setting=header["setting"],
             rule=_rule_from_json(header["rule"]),
-            fitted=_fitted_from_json(
-                header["fitted" if "fitted" in header else "ingredients"], record, base, decode
-            ),
+            fitted=fitted,
             ledger=Ledger.from_totals(header["ledger"]),
             dropped={str(k): str(v) for k, v in header["dropped"].items()},
             n_rows={str(k): int(v) for k, v in header["n_rows"].items()},
@@ -159,9 +162,23 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
         tables = tables_of(found.tilts[client])
         parts = {"widths": tables.widths, "c": tables.c, "g": tables.g, "counts": tables.counts}
         arrays |= {f"tilt.{at}.{name}": np.asarray(part) for name, part in parts.items()}
+    for at, client in enumerate(sorted(found.heads)):
+        head = found.heads[client]
+        arrays |= {f"head.{at}.{name}": array for name, array in head.trees.arrays().items()}
+        arrays[f"pool.{at}.trees"] = head.pool.trees
+        arrays[f"pool.{at}.shift"] = head.pool.shift
     return {
         "schema": found.schema.to_json(),
         "label": found.label,
+        "heads": [
+            {
+                "client": client,
+                "columns": list(found.heads[client].columns),
+                "together": found.heads[client].n_together,
+                "pool": {name: getattr(found.heads[client].pool, name) for name in POOL_NUMBERS},
+            }
+            for client in sorted(found.heads)
+        ],
         "models": models,
         "tables": sorted(found.tables),
         "tilts": [
@@ -196,6 +213,18 @@ def _tilt(entry: dict[str, Any], record: Record, at: int) -> Tilt:
     return tilt_of(TiltTables(columns=[str(name) for name in entry["columns"]], **arrays))
 
 
+def _head(entry: dict[str, Any], record: Record, at: int) -> ClientHead:
+    """Returns the trees of one client."""
+    prefix = f"head.{at}."
+    trees = {k.removeprefix(prefix): v for k, v in record.arrays.items() if k.startswith(prefix)}
+    numbers = {name: entry["pool"][name] for name in POOL_NUMBERS}
+    trees_of, shift = record.arrays[f"pool.{at}.trees"], record.arrays[f"pool.{at}.shift"]
+    if trees_of.shape != (1,) or not np.isfinite([*trees_of, *shift, *numbers.values()]).all():
+        raise StorageError("the pool of a client's trees in the file is not valid")
+    pool = PoolWeights(trees=trees_of, shift=shift, **numbers)
+    return ClientHead.of([str(c) for c in entry["columns"]], trees, pool, int(entry["together"]))
+
+
 def _fitted_from_json(
     header: dict[str, Any] | None,
     record: Record,
@@ -227,6 +256,10 @@ def _fitted_from_json(
         models,
         rows,
         {name: record.arrays[f"table.{name}"] for name in header["tables"]},
+        heads={
+            str(entry["client"]): _head(entry, record, at)
+            for at, entry in enumerate(header.get("heads", []))
+        },
         tilts={
             str(entry["client"]): _tilt(entry, record, at)
             for at, entry in enumerate(header.get("tilts", []))

@@ -18,6 +18,7 @@ from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError
+from fedcircuits.federation.server.heads import ClientHead
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import NONE, Job, ModelKey, ModelName
@@ -60,6 +61,7 @@ class FittedParts:
         tables: counts that weights are made of, by name.
         seconds: CPU time of each client's fits.
         tilts: tables of the label's tilt, by client; empty where models are of classes.
+        heads: boosted trees of the label, by client; empty where there are none.
         reports: what learners said about their fits, by client and job.
     """
 
@@ -70,6 +72,7 @@ class FittedParts:
     tables: dict[str, FloatArray] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     tilts: dict[str, Tilt] = field(default_factory=dict)
+    heads: dict[str, ClientHead] = field(default_factory=dict)
     reports: Reports = field(default_factory=dict)
 
     def without(self, client: str) -> FittedParts:
@@ -81,6 +84,7 @@ class FittedParts:
             seconds={k: v for k, v in self.seconds.items() if k != client},
             reports={k: v for k, v in self.reports.items() if k != client},
             tilts={k: v for k, v in self.tilts.items() if k != client},
+            heads={k: v for k, v in self.heads.items() if k != client},
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt
@@ -20,6 +20,7 @@ from fedcircuits.learners.hclt.beside import all_cores
 from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture
 from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.completions import as_features
+from fedcircuits.learners.hclt.head.fit_head import trees_and_outputs
 from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
 from fedcircuits.learners.hclt.options import Aim, FitOptions
 from fedcircuits.learners.hclt.report import choices, sizes
@@ -191,6 +192,45 @@ class Hclt:
             return additive_tilt(
                 table.schema.names, sample, coded, offset, min_rows, self.prior_scale, n_columns
             )
+
+    @property
+    def heads(self) -> bool:
+        """Whether trees may be pooled into the label of a federation."""
+        return self.head is not False
+
+    def fit_head(
+        self,
+        table: Table,
+        classes: IntArray,
+        held: BoolArray,
+        min_rows: int,
+        seed: int,
+        *,
+        mixed: bool,
+        worth: Callable[[FloatArray], bool],
+    ) -> tuple[Arrays, FloatArray]:
+        """Boost trees that tell classes apart; all classes from 0 to the highest have rows.
+
+        Args:
+            table: rows over the columns the trees may ask about.
+            classes: (n,) class of every row.
+            held: (n,) rows left out of the trees that are scored.
+            min_rows: least rows behind a leaf.
+            seed: of the boosting.
+            mixed: whether outputs will be averaged with those of clients that hold other rows.
+            worth: whether first outputs (held, K) are worth the trees of all rows.
+
+        Returns:
+            The trees of all rows as arrays, and (held, K) outputs of trees of the others.
+        """
+        columns = list(range(len(table.schema)))
+        n_codes = [len(v.categories) if v.is_coded else 0 for v in table.schema]
+        weights = np.ones(len(table)) if table.weights is None else table.weights
+        rows = Sample(
+            np.zeros((len(table), 0), dtype=np.int32), weights, classes, as_features(table, columns)
+        )
+        codes = np.array(n_codes, dtype=np.int64)
+        return trees_and_outputs(rows, held, codes, min_rows, seed, mixed, worth)
 
     def in_rounds(self, table: Table, rng: np.random.Generator) -> Generator[Sums, Sums, Density]:
         """Learn together with others that hold other rows of the same columns (see `in_rounds.py`).

@@ -67,6 +67,11 @@ class ClassPass:
             self._cumulative.append((rising + np.arange(Y * H)[:, None]).reshape(-1))
 
     @property
+    def n_classes(self) -> int:
+        """Number of classes Y."""
+        return self.tree.n_classes
+
+    @property
     def n_slots(self) -> int:
         """How many numbers a draw takes from its seed."""
         return len(self.tree.parent) + len(self.tree.emissions)

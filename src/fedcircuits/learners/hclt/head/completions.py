@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.circuit_pass import CircuitPass
 from fedcircuits.learners.hclt.head.class_pass import (
     ClassPass,
     Seeds,
-    UpPass,
     copies_of,
     row_seeds,
     uniform,
@@ -25,7 +26,6 @@ from fedcircuits.learners.hclt.head.class_pass import (
 from fedcircuits.learners.hclt.head.estimates import TypicalChange, by_row
 from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool
-from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.prepare import column_codes
 from fedcircuits.schema import Schema, Table, Variable
 
@@ -68,13 +68,18 @@ class Completer:
     """What q needs to know about rows of one model: states, intervals of the trees, completions."""
 
     def __init__(
-        self, tree: ClassTree, trees: Outputs, pool: Pool, schema: Schema, label: str
+        self,
+        passes: ClassPass | CircuitPass,
+        trees: Outputs,
+        pool: Pool,
+        schema: Schema,
+        label: str,
     ) -> None:
         """Prepare passes for the columns of `schema` without the label."""
         self.columns = [at for at, name in enumerate(schema.names) if name != label]
         self.schema, self.trees, self.pool = schema, trees, pool
-        self.passes = ClassPass(tree)
-        self.n_drawn = DRAWN if tree.n_classes <= MANY_CLASSES else DRAWN_MANY_CLASSES
+        self.passes = passes
+        self.n_drawn = DRAWN if passes.n_classes <= MANY_CLASSES else DRAWN_MANY_CLASSES
 
     @cached_property
     def values(self) -> list[FloatArray]:
@@ -151,7 +156,7 @@ class Completer:
 
     def complete(self, table: Table) -> tuple[FloatArray, FloatArray]:
         """(n, Y) log t(y | x) and log q(y | x) of rows in which all but the label is known."""
-        log_joint = np.empty((len(table), self.passes.tree.n_classes))
+        log_joint = np.empty((len(table), self.passes.n_classes))
         for part, rows in table.chunks(self._rows_per_chunk(1)):
             log_joint[part] = self.passes.upward(self.codes(rows)).log_joint
         return self._both(log_joint, self.trees.outputs_of_bins(self.bins(table)))
@@ -185,7 +190,7 @@ class Completer:
             yield part, log_tilt, self._completions(rows, up, log_tilt, given, n_drawn)
 
     def _completions(
-        self, rows: Table, up: UpPass, log_tilt: FloatArray, label: IntArray | None, n_drawn: int
+        self, rows: Table, up: Any, log_tilt: FloatArray, label: IntArray | None, n_drawn: int
     ) -> Completions:
         missing = up.codes < 0
         count = np.where(missing, self._n_values, 1).astype(float).prod(axis=1)
@@ -217,7 +222,7 @@ class Completer:
 
     def _drawn(
         self,
-        up: UpPass,
+        up: Any,
         row: IntArray,
         seeds: Seeds,
         log_tilt: FloatArray,

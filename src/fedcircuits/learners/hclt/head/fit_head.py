@@ -8,11 +8,13 @@ on, and a head that stays has trees boosted again on all rows, in as many steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
 from fedcircuits.learners.hclt.head.number_trees import NumberTrees
@@ -221,6 +223,45 @@ def _best_sizes(
             best = found, replace(sizes, n_steps=n_steps_of(trees)), trees
     assert best is not None
     return best[1:]
+
+
+def trees_and_outputs(
+    rows: Sample,
+    held: BoolArray,
+    n_codes: IntArray,
+    min_rows: int,
+    seed: int,
+    mixed: bool,
+    worth: Callable[[FloatArray], bool],
+) -> tuple[dict[str, Any], FloatArray]:
+    """Trees of all rows as arrays, and (held, K) outputs of trees of the others.
+
+    Args:
+        rows: values and labels.
+        held: (n,) rows that end the boosting and are scored.
+        n_codes: (D,) number of categories, 0 for numbers.
+        min_rows: least rows behind a leaf.
+        seed: of the boosting.
+        mixed: whether outputs will be averaged with others'. Averaging takes care of variance, not
+            of bias: the trees are the larger ones, and twice as many as held-out rows ask for.
+        worth: whether first outputs of the held-out rows are worth more trees; no arrays if not.
+    """
+    values, labels = _labelled(rows)
+    least = max(min_rows, HeadOptions(n_codes).leaf_rows(len(labels)))
+    options = HeadOptions(n_codes, False, least)
+    train, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
+    asked = options.sizes(len(train.codes), int(labels.max()) + 1)
+    sizes, trees = _best_sizes(train, out, asked[-1:] if mixed else asked, options, seed)
+    outputs = trees.outputs(_labelled(out)[0])
+    if not worth(outputs):
+        return {}, outputs
+    if mixed:
+        sizes = replace(sizes, n_steps=2 * sizes.n_steps)
+        trees = boost(*_labelled(train), train.weights, n_codes, sizes, seed)
+        outputs = trees.outputs(_labelled(out)[0])
+    final = replace(sizes, n_steps=max(round(MORE_STEPS * sizes.n_steps), 1))
+    made = boost(values, labels, rows.weights, n_codes, final, seed)
+    return made.arrays(), outputs
 
 
 def final_head(trial: HeadTrial, rows: Sample, options: HeadOptions, seed: int) -> Head:

@@ -13,6 +13,7 @@ from fedcircuits.circuits import Circuit
 from fedcircuits.density import Density, outcome_codes
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.class_pass import ClassPass
 from fedcircuits.learners.hclt.head.completions import Completer
 from fedcircuits.learners.hclt.head.estimates import error_given_label, estimate
 from fedcircuits.learners.hclt.head.label_states import LabelStates
@@ -67,7 +68,7 @@ class LabelHead(Density):
 
     @cached_property
     def _completer(self) -> Completer:
-        return Completer(self.tree, self.trees, self.pool, self.schema, self.label)
+        return Completer(ClassPass(self.tree), self.trees, self.pool, self.schema, self.label)
 
     @property
     def n_parameters(self) -> int:
@@ -96,7 +97,7 @@ class LabelHead(Density):
         The error is the standard error, widened for the few draws so that 1.96 of them cover as
         a normal 95 % interval should; NaN for estimates unless it is asked for.
         """
-        answer = np.empty((len(table), self.tree.n_classes))
+        answer = np.empty((len(table), self._completer.passes.n_classes))
         error = np.zeros(answer.shape)
         is_open = self._is_open(table)
         if not is_open.all():

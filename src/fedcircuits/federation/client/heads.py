@@ -1,0 +1,209 @@
+"""What a client does about a head of the label: boosts trees, and pools them with the tilt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.density import LearnsForMixing, LearnsTilt
+from fedcircuits.density.contracts import LearnsHead
+from fedcircuits.federation.client.aligned_rows import AlignedRows
+from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.own_learner import OwnLearner
+from fedcircuits.federation.client.tilting import packed_scores, unpacked_scores
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.sealing import SealingKey, seal
+from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.schema import Table
+
+# Rows of every class that trees are boosted from, and the share left out to pool them on.
+LEAST_CLASS_ROWS, HELD_SHARE = 50, 0.2
+# A client whose own left-out rows gain less than this share of the log-loss adds no trees.
+LEAST_SHARE = 0.005
+LIMITS, LIMIT_COST = (2.0, 3.0, 4.0, 6.0), 5e-4
+_RIDGE = 1.0
+
+
+class Heads:
+    """The part of a client that boosts trees of the label."""
+
+    name: str
+    _seed: int
+    _learner: OwnLearner
+    _aligned: AlignedRows
+    _use: BoolArray | None
+    _sealing: SealingKey
+
+    def _have(self) -> Table:
+        """The client's table on the agreed schema."""
+        raise NotImplementedError
+
+    def _classes(self) -> tuple[IntArray, BoolArray]:
+        """(n,) class of every row, and whether it is known."""
+        raise NotImplementedError
+
+    def _recipient(self, key: str) -> str:
+        """A key that values are to be sealed for, if it is that of a client of the run."""
+        raise NotImplementedError
+
+    @handles(m.FIT_HEAD)
+    def _fit_head(self, request: m.FitHead) -> m.HeadFitted:
+        """Trees over the client's own columns."""
+        start = time.process_time()
+        nothing = np.zeros(0, dtype=np.uint8)
+        learner = self._learner.of_densities(None)
+        codes, known = self._classes()
+        counts = np.bincount(codes[known], minlength=request.n_classes)
+        able = isinstance(learner, LearnsHead) and learner.heads
+        if not able or counts.min() < LEAST_CLASS_ROWS:
+            return m.HeadFitted({}, None, nothing, "", np.zeros(1))
+        assert isinstance(learner, LearnsHead)
+        table = self._have().columns(request.columns)
+        rng = named_rng(self._seed, self.name, "head")
+        rows = np.flatnonzero(known)
+        out = np.zeros(len(table), dtype=bool)
+        if request.rows:
+            out[self._aligned.named(request.rows)] = True
+        else:
+            out[rows[rng.random(rows.size) < HELD_SHARE]] = True
+        mine, classes, held = table.rows(rows), codes[rows], out[rows]
+        seed = int(rng.integers(2**31))
+        if request.rows:
+            trees, outputs = learner.fit_head(
+                mine, classes, held, request.min_rows, seed, mixed=False, worth=lambda _: True
+            )
+            scores = np.zeros((len(table), request.n_classes))
+            scores[rows[held]] = by_class(outputs)
+            context = f"{self.name}/head/{request.rows}"
+            asked = scores[self._aligned.named(request.rows)]
+            sealed = seal(packed_scores(asked), self._recipient(request.key), context)
+            return m.HeadFitted(trees, None, sealed, context, _since(start))
+        # Each client pools for itself, and the pools are averaged.
+        log_tilt = self._held_out_tilt(request, mine, classes, held)
+
+        def worth(outputs: FloatArray) -> bool:
+            found = pooled(log_tilt, [by_class(outputs)], classes[held])
+            return found.gain > LEAST_SHARE * found.log_loss
+
+        trees, outputs = learner.fit_head(
+            mine, classes, held, request.min_rows, seed, mixed=True, worth=worth
+        )
+        pool = pooled(log_tilt, [by_class(outputs)], classes[held]) if trees else None
+        return m.HeadFitted(trees, pool, nothing, "", _since(start))
+
+    def _held_out_tilt(
+        self, request: m.FitHead, rows: Table, classes: IntArray, held: BoolArray
+    ) -> FloatArray:
+        """(held, Y) log t(y | x) of rows that the tables have not seen."""
+        learner = self._learner.of_densities(None)
+        if isinstance(learner, LearnsForMixing):
+            learner = learner.for_mixing()
+        assert isinstance(learner, LearnsTilt)
+        offset = np.zeros((int((~held).sum()), request.n_classes))
+        tilt = learner.fit_tilt(rows.rows(~held), classes[~held], offset, request.min_rows)
+        return log_softmax(tilt.c + tilt.scores(rows.rows(held)))
+
+    @handles(m.POOL_HEADS)
+    def _pool_heads(self, request: m.PoolHeads) -> m.HeadsPooled:
+        """Weights of the clients' trees, fitted where the label is."""
+        if request.key != self._sealing.public:
+            return m.HeadsPooled(self._sealing.public, None)
+        named = self._aligned.named(request.rows)
+        codes, known = self._classes()
+        shape = (request.n_rows, request.c.size)
+
+        def opened(pieces: Sequence[m.Piece]) -> list[FloatArray]:
+            found = [self._sealing.open(piece.values, piece.context) for piece in pieces]
+            return [unpacked_scores(values, shape)[known[named]] for values in found]
+
+        log_tilt = log_softmax(request.c + np.sum(opened(request.tilts), axis=0))
+        pool = pooled(log_tilt, opened(request.outputs), codes[named][known[named]])
+        return m.HeadsPooled(self._sealing.public, pool)
+
+
+def _since(start: float) -> FloatArray:
+    return np.array([time.process_time() - start])
+
+
+def by_class(outputs: FloatArray) -> FloatArray:
+    """(n, Y) one output a class: a single one is the log-odds of the second class."""
+    if outputs.shape[1] > 1:
+        return outputs
+    return np.concatenate([np.zeros_like(outputs), outputs], axis=1)
+
+
+def log_softmax(logits: FloatArray) -> FloatArray:
+    """(n, Y) logs of the normalised exponentials."""
+    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+
+
+def pooled(log_tilt: FloatArray, outputs: Sequence[FloatArray], labels: IntArray) -> m.PoolWeights:
+    """The likeliest pool on left-out rows, and what a pool of half of them gains on the others.
+
+    Args:
+        log_tilt: (n, Y) log t(y | x).
+        outputs: (n, Y) of each client's trees.
+        labels: (n,) classes.
+    """
+    n = len(labels)
+    half = np.arange(n) % 2 == 1
+    gains = np.empty(n)
+    before = log_tilt[np.arange(n), labels]
+    for part in (half, ~half):
+        theta = _fitted(log_tilt[~part], [f[~part] for f in outputs], labels[~part])
+        after = log_softmax(_logits(theta, log_tilt[part], [f[part] for f in outputs]))
+        gains[part] = after[np.arange(part.sum()), labels[part]] - before[part]
+    theta = _fitted(log_tilt, outputs, labels)
+    logits = _logits(theta, log_tilt, outputs)
+    moved = log_softmax(logits) - log_tilt
+    losses = []
+    for limit in LIMITS:
+        spread = moved - moved.mean(axis=1, keepdims=True)
+        near = log_softmax(log_tilt + np.clip(spread, -limit / 2, limit / 2))
+        losses.append(-float(near[np.arange(n), labels].mean()))
+    limit = next(a for a, at in zip(LIMITS, losses, strict=True) if at <= min(losses) + LIMIT_COST)
+    n_trees = len(outputs)
+    return m.PoolWeights(
+        float(theta[0]),
+        theta[1 : 1 + n_trees],
+        theta[1 + n_trees :],
+        limit,
+        -float(before.mean()),
+        float(gains.mean()),
+        float(gains.std() / np.sqrt(n)),
+        n,
+    )
+
+
+def _logits(theta: FloatArray, log_tilt: FloatArray, outputs: Sequence[FloatArray]) -> FloatArray:
+    shift = theta[1 + len(outputs) :]
+    answer = theta[0] * log_tilt + shift
+    for weight, f in zip(theta[1:], outputs, strict=False):
+        answer = answer + weight * f
+    return np.asarray(answer)
+
+
+def _fitted(log_tilt: FloatArray, outputs: Sequence[FloatArray], labels: IntArray) -> FloatArray:
+    """Weights (1 + S + Y,) of the tilt, the trees and the classes."""
+    from scipy import optimize  # takes longer to import than the rest of the package
+
+    n, n_classes = log_tilt.shape
+    n_trees, every = len(outputs), np.arange(n)
+    start = np.concatenate([[1.0], np.zeros(n_trees + n_classes)])
+
+    def loss(theta: FloatArray) -> tuple[float, FloatArray]:
+        log_q = log_softmax(_logits(theta, log_tilt, outputs))
+        away = np.exp(log_q)
+        away[every, labels] -= 1.0
+        gap = theta - start
+        value = -float(log_q[every, labels].sum()) + 0.5 * _RIDGE * float(gap @ gap)
+        slope = [(away * log_tilt).sum(), *((away * f).sum() for f in outputs), *away.sum(axis=0)]
+        return value, np.array(slope) + _RIDGE * gap
+
+    bounds = [(0.0, None)] * (1 + n_trees) + [(None, None)] * n_classes
+    first = start + np.concatenate([[-0.5], np.full(n_trees, 0.5), np.zeros(n_classes)])
+    found = optimize.minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(found.x)

@@ -1,0 +1,42 @@
+"""A head over any circuit of density and label: p(x, y) = m(x) q(y | x) (`headed_circuit.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fedcircuits.circuits import Circuit
+from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.circuit_pass import CircuitPass
+from fedcircuits.learners.hclt.head.completions import Completer
+from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
+from fedcircuits.learners.hclt.head.pool import Pool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CircuitHead(HeadedCircuit):
+    """Boosted trees pooled into the posterior of the label of a circuit.
+
+    Attributes:
+        circuit: the density of x, and the posterior t; leaves are tables of states.
+    """
+
+    circuit: Circuit | None = None
+
+    @staticmethod
+    def over(circuit: Circuit, label: str, trees: BoostedTrees, pool: Pool) -> CircuitHead:
+        """Return the head over a circuit."""
+        nothing: Any = None
+        return CircuitHead(nothing, circuit.schema, label, trees, pool, None, circuit)
+
+    @cached_property
+    def base(self) -> Circuit:
+        """The circuit without the trees."""
+        assert self.circuit is not None
+        return self.circuit
+
+    @cached_property
+    def _completer(self) -> Completer:
+        passes = CircuitPass(self.base, self.label)
+        return Completer(passes, self.trees, self.pool, self.schema, self.label)

@@ -1,0 +1,106 @@
+"""Heads over clients: kept where rows gain for certain, coherent, stored, exact to leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from contracts.coherence import check_coherence
+from fedcircuits.federation.client.heads import pooled
+from fedcircuits.federation.model.headed_federation import HeadedFederation
+from fedcircuits.learners import Mixture
+
+LEARNER = Mixture(n_states=4, n_iterations=8)
+
+
+def rows(n: int = 2400, seed: int = 0) -> pd.DataFrame:
+    """A label that two columns of one client decide together: no sum over columns sees it."""
+    rng = np.random.default_rng(seed)
+    x = {name: rng.integers(0, 2, n) for name in "abcd"}
+    y = x["a"] ^ x["b"] ^ (rng.random(n) < 0.1) ^ ((x["c"] == 1) & (rng.random(n) < 0.2))
+    frame = pd.DataFrame({name: values.astype(str) for name, values in x.items()})
+    return frame.assign(y=np.where(y, "yes", "no"), id=[f"i{i}" for i in range(n)])
+
+
+def federated(split: str, **options: Any) -> Any:
+    table = rows()
+    if split == "rows":
+        frames = {c: table[at::3].drop(columns="id") for at, c in enumerate("uvw")}
+        return fc.federate(frames, label="y", learner=LEARNER, **options)
+    frames = {"u": table[["id", "a", "b", "y"]], "v": table[["id", "c", "d", "y"]]}
+    given = {"agreement": "product", **options}
+    return fc.federate(frames, id="id", label="y", learner=LEARNER, **given)
+
+
+def accuracy(fed: Any) -> float:
+    test = rows(1000, 1)
+    told = fed.predict(test.drop(columns=["y", "id"]), "y")
+    return float((told.to_numpy() == test["y"].to_numpy()).mean())
+
+
+@pytest.mark.parametrize("split", ["rows", "columns"])
+def test_a_head_sees_what_a_tilt_cannot_and_keeps_the_law(split: str, tmp_path: Path) -> None:
+    fed = federated(split)
+    assert isinstance(fed, HeadedFederation)
+    assert fed.has_head
+    assert not fed.is_exact
+    assert accuracy(fed) > 0.75
+    check_coherence(fed)
+    fed.save(tmp_path / "model")
+    loaded = fc.load(tmp_path / "model")
+    test = rows(50, 2).drop(columns=["y", "id"])
+    np.testing.assert_array_equal(loaded.predict_proba(test, "y"), fed.predict_proba(test, "y"))
+    check_coherence(loaded)
+    plain = federated(split, head=False)
+    assert plain.is_exact
+    assert accuracy(plain) < 0.65
+    np.testing.assert_allclose(
+        plain.log_prob(test), fed.log_prob(test), rtol=0, atol=1e-12
+    )  # the density of x is the circuit's
+    np.testing.assert_allclose(
+        fed.exact_part.predict_proba(test, "y"), plain.predict_proba(test, "y"), atol=1e-12
+    )
+
+
+def test_who_leaves_takes_the_trees_along() -> None:
+    fed = federated("rows")
+    table = rows()
+    rest = fc.federate(
+        {c: table[at::3].drop(columns="id") for at, c in enumerate("uvw") if c != "v"},
+        label="y",
+        learner=LEARNER,
+        schema=fed.fitted.schema,
+    )
+    test = rows(60, 4).drop(columns="id")
+    np.testing.assert_array_equal(fed.without("v").log_prob(test), rest.log_prob(test))
+    check_coherence(fed.without("v"))
+    joined = rest.with_client("v", table[1::3].drop(columns="id"))
+    np.testing.assert_allclose(joined.log_prob(test), fed.log_prob(test), rtol=0, atol=1e-12)
+
+
+def test_columns_that_leave_take_the_head_along() -> None:
+    fed = federated("columns")
+    rest = fed.without("v")
+    assert rest.is_exact
+    check_coherence(rest)
+
+
+def test_models_that_stay_have_no_head() -> None:
+    assert federated("rows", placement="remote").is_exact
+
+
+def test_a_pool_gives_weight_to_what_is_right(rng: np.random.Generator) -> None:
+    n = 4000
+    labels = rng.integers(0, 2, n)
+    good = np.where(labels[:, None] == np.arange(2), 1.0, 0.0) + rng.normal(0, 0.7, (n, 2))
+    noise = rng.normal(size=(n, 2))
+    found = pooled(np.full((n, 2), np.log(0.5)), [good, noise], labels)
+    assert found.trees[0] > 1.0
+    assert found.trees[1] < 0.1
+    assert found.gain > 10 * found.error
+    assert found.n_rows == n
