@@ -5,6 +5,7 @@ The tests run in order on one federation: the commands as parties and coordinato
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import signal
@@ -30,7 +31,11 @@ from fedcircuits.cli.federation_file import read_parties
 from fedcircuits.engines.nvflare.engine import Parties, free_port
 from fedcircuits.engines.nvflare.kits import Kits
 from fedcircuits.errors import ClientError
+from fedcircuits.federation.agreement import Em
+from fedcircuits.federation.policy.run import earlier_runs
 from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import CLUSTERS, JobId, JobKind, ModelName
+from fedcircuits.federation.wire.steps import Facts
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 POLICY = """
@@ -299,6 +304,57 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
     noted = [json.loads(line) for line in lines]
     refusals = [line["verb"] for line in noted if not line["allowed"]]
     assert refusals[-5:] == ["send_label", "rows", "hello", "read", "describe"]
+
+
+def test_a_scheming_coordinator_is_refused_and_the_next_honest_run_works(
+    place: Place, tmp_path: Path
+) -> None:
+    """Row evidence, other columns, another schema, a hidden label, one row as twenty, and the like."""
+    options = place.write("hybrid", agreement="product", seed=5)
+    audit = place.kits / "a" / "audit.jsonl"
+    before = earlier_runs(audit, "a")
+    with Parties(Kits(place.kits), read_parties(place.file).client_settings()) as engine:
+
+        def ask(verb: str, request: m.Message) -> str | bytes:
+            answer = engine.call(verb, {"a": request.to_bytes()}, timeout=60)["a"]
+            assert isinstance(answer, bytes)
+            return m.Failed.from_bytes(answer).error if b"Failed" in answer[:400] else answer
+
+        described = ask("describe", m.Describe(1))
+        assert isinstance(described, bytes)
+        schema = m.Description.from_bytes(described).schema
+        columns = [variable["name"] for variable in schema]
+        em = m.PlannedRule("em", Em().steps(Facts("vertical", "some")))
+        plan = m.Plan(columns, ID, LABEL, 5, "gathered", [], "one owner", 99, (), (), (em,))
+        forged: list[tuple[str, m.Message]] = [
+            ("propose", plan),
+            ("propose", dataclasses.replace(plan, columns=columns[:1])),
+            ("agree", m.Agree([{**schema[0], "closed": True}, *schema[1:]], 5, None)),
+            ("cluster", m.Cluster(CLUSTERS, [LABEL], 2, False, True)),
+            ("ask", m.Ask(ModelName(JobId(JobKind.SUBSPACE, 0)), "log_prob", "v", 20)),
+            ("digests", m.AskDigests("salt", "a", "")),
+            ("align", m.Align(np.array([7] * 20))),
+        ]
+        for verb, request in forged:
+            assert "PolicyError" in str(ask(verb, request)), verb
+        others = [m.Description.from_bytes(ask("describe", m.Describe(k))) for k in (5, 6, 7)]  # type: ignore[arg-type]
+        assert all(each.sketches.keys() == others[0].sketches.keys() for each in others)
+    noted = [json.loads(line) for line in audit.read_text().splitlines()]
+    refused = [line["verb"] for line in noted if not line["allowed"]]
+    assert refused[-len(forged) :] == [verb for verb, _ in forged]
+    assert earlier_runs(audit, "a") == before  # nothing was spent
+    answer = told(coordinate(place))
+    assert answer["dropped"] == {}
+    assert (place.folder / "model.fc").read_bytes() == saved(options, tmp_path / "local.fc")
+    reviewed = subprocess.run(
+        fedcircuits("silo", place.kits / "a", "--review", "--json"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    plans = json.loads(reviewed.stdout)["plans"]
+    assert plans[-1]["refusal"] is None
+    assert any(plan["refusal"] for plan in plans)
 
 
 def plaintext(port: int) -> socket.socket:
