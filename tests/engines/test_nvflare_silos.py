@@ -309,7 +309,7 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
 def test_a_scheming_coordinator_is_refused_and_the_next_honest_run_works(
     place: Place, tmp_path: Path
 ) -> None:
-    """Row evidence, other columns, another schema, a hidden label, one row as twenty, and the like."""
+    """Row evidence, other columns, another schema, the label by clusters, one row as twenty."""
     options = place.write("hybrid", agreement="product", seed=5)
     audit = place.kits / "a" / "audit.jsonl"
     before = earlier_runs(audit, "a")
