@@ -107,7 +107,7 @@ def test_dates_as_text_are_dates() -> None:
     table = schema.encode(frame)
     assert schema.decode(table.values, table.index)["day"].tolist() == DAYS.tolist()
     assert fc.Schema.infer(frame, {"day": "categorical"})["day"].is_coded
-    with pytest.raises(SchemaError, match="a date; found 'soon'"):
+    with pytest.raises(SchemaError, match=r"a date \(2026-11-17\); found 'soon'"):
         schema.encode(pd.DataFrame({"day": ["2020-01-05", "soon"]}))
 
 
@@ -232,3 +232,44 @@ def test_dates_with_day_first_and_points_are_dates() -> None:
     assert np.array_equal(found, (wanted - pd.Timestamp(0)) / pd.Timedelta(days=1))
     odd = pd.DataFrame({"day": ["17.11.2026", "31.02.2024", "soon"] * 20, "x": range(60)})
     assert fc.Schema.infer(odd)["day"].time is None
+
+
+# --- decimal commas and dates of CSV files --------------------------------------------------------
+
+
+def of_csv(text: str) -> pd.DataFrame:
+    return read(io.BytesIO(text.encode()))
+
+
+def test_decimal_commas_beside_a_spelling_of_missing() -> None:
+    text = "cost;name\n" + "".join(f"1.{i:03d},5;a\n" for i in range(40)) + "k.A.;b\n"
+    frame = of_csv(text)
+    variable = fc.Schema.infer(frame, missing_values=["k.A."])["cost"]
+    assert variable.kind == "continuous"
+    assert frame["cost"].iloc[3] == "1003.5"
+    assert frame["cost"].iloc[-1] == "k.A."
+    words = of_csv("cost;name\n1,5;a\nabc;a\ndef;b\nghi;c\n")
+    assert words["cost"].tolist() == ["1,5", "abc", "def", "ghi"]  # too many other texts
+
+
+def test_dates_with_dots_are_day_month_year() -> None:
+    frame = of_csv("day;at\n17.11.2026;3.2.2025 14:05\n1.2.2025;04.02.2025 09:30:10\n;\n")
+    assert frame["day"].tolist()[:2] == ["2026-11-17", "2025-02-01"]
+    assert frame["at"].tolist()[:2] == ["2025-02-03 14:05", "2025-02-04 09:30:10"]
+    schema = fc.Schema.infer(frame)
+    assert (schema["day"].time, schema["at"].time) == ("date", "datetime")
+
+
+def test_dates_with_slashes_are_read_where_one_part_is_no_month() -> None:
+    american = of_csv("day,x\n11/17/2026,1\n02/01/2025,2\n")
+    assert american["day"].tolist() == ["2026-11-17", "2025-02-01"]
+    british = of_csv("day,x\n17/11/2026,1\n01/02/2025,2\n")
+    assert british["day"].tolist() == ["2026-11-17", "2025-02-01"]
+    with pytest.warns(fc.FedcircuitsWarning, match="day and month cannot be told apart"):
+        unclear = of_csv("day,x\n01/02/2026,1\n02/03/2025,2\n")
+    assert unclear["day"].tolist() == ["01/02/2026", "02/03/2025"]
+
+
+def test_a_day_that_is_none_leaves_the_text_as_it_was() -> None:
+    frame = of_csv("day;x\n31.02.2024;1\n17.11.2026;2\n")
+    assert frame["day"].tolist() == ["31.02.2024", "17.11.2026"]

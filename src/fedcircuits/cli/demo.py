@@ -14,6 +14,7 @@ from fedcircuits.api import partition
 from fedcircuits.api.datasets import Split, loans, random_split
 from fedcircuits.api.federate import federate
 from fedcircuits.api.learn import is_number, learn
+from fedcircuits.cli.federation_file.draft import missing_spellings
 from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, unknown_name
@@ -112,6 +113,14 @@ def _own(out: Output, data: Path, label: str | None, sep: str | None, seed: int)
             f"the demo predicts classes, and {label!r} holds {frame[label].nunique()} different "
             "numbers: cut it into classes, or learn it with fedcircuits learn --label"
         )
+    spellings = missing_spellings({"": frame})
+    if spellings:
+        out.note(f"read as missing: {', '.join(map(repr, spellings))}")
+        frame = frame.replace(list(spellings), None).infer_objects()
+        for name in frame.columns:
+            numbers = pd.to_numeric(frame[name], errors="coerce")
+            if numbers.notna().sum() == frame[name].notna().sum():
+                frame[name] = numbers
     frame = frame[frame[label].notna()]
     for name, why in identifiers(frame, {label}).items():
         out.note(f"left out column {name!r}: {why}, as an identifier has")

@@ -11,7 +11,7 @@ from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Variable
-from fedcircuits.schema.shown import values_of
+from fedcircuits.schema.shown import kind_of, values_of
 
 # Images have thousands of variables that are all alike.
 VARIABLES_SHOWN = 50
@@ -27,7 +27,7 @@ def run(out: Output, path: Path, picture: Path | None = None) -> None:
     """
     model = load(path)
     out.say(f"{model!r}")
-    rows = [[v.name, v.kind, values_of(v), _states(v)] for v in model.schema]
+    rows = [[v.name, kind_of(v), values_of(v), _states(v)] for v in model.schema]
     out.table("variables", ["name", "kind", "values", "states"], rows[:VARIABLES_SHOWN])
     if len(rows) > VARIABLES_SHOWN:
         out.say(f"... and {len(rows) - VARIABLES_SHOWN} more variables")

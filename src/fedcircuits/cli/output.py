@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -175,7 +176,7 @@ def as_typed(message: str) -> str:
     """Return an error of the library with its advice in terms of the command line."""
     for said, typed in AS_TYPED.items():
         message = message.replace(said, typed)
-    return message
+    return re.sub(r"pass missing_values=\[(.*?)\]", r"pass --missing-value \1", message)
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
@@ -190,6 +191,8 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and np.isnan(value)):
+    if value is None or value is pd.NaT or (isinstance(value, float) and np.isnan(value)):
         return "-"
+    if isinstance(value, pd.Timestamp) and value == value.normalize():
+        return str(value.date())
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -134,10 +134,18 @@ def _expected_categories(variable: Variable) -> str:
     return f"one of {shown}{more} (or ask with unknown='missing')"
 
 
+_TIMES = {
+    "date": "date (2026-11-17)",
+    "datetime": "date with a time of day (2026-11-17 14:05)",
+    "time": "time of day",
+    "duration": "duration",
+}
+
+
 def _to_numbers(variable: Variable, cells: pd.Series[Any]) -> FloatArray:
     if variable.time is not None:
         times = to_numbers(cells, variable.time)
-        _refuse(np.isnan(times), SchemaError, f"a {variable.time.partition(' ')[0]}")
+        _refuse(np.isnan(times), SchemaError, f"a {_TIMES[variable.time.partition(' ')[0]]}")
         return times
     if cells.dtype.kind in "iufb":
         return cells.to_numpy(dtype=float)

@@ -82,6 +82,15 @@ def _digits_as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
     return column if numbers.isna().any() else numbers
 
 
+def _missing_hint(cells: pd.Series[Any]) -> str:
+    """A remark on the few texts of a column that holds numbers otherwise."""
+    odd = cells[coerced(cells.astype(object)).isna()]
+    if not 0 < len(odd) < len(cells) / 2:
+        return ""
+    shown = odd.iloc[0]
+    return f"; it holds numbers but for {shown!r}: pass missing_values=[{shown!r}] if that is none"
+
+
 def _infer_one(
     name: str,
     cells: pd.Series[Any],
@@ -109,7 +118,7 @@ def _infer_one(
         if not declared and domain is None and len(categories) > max(MANY_VALUES, len(cells) / 2):
             warnings.warn(
                 f"variable {name!r} has {len(categories)} categories in {len(cells)} rows; "
-                "drop it if it is an identifier, or declare its kind",
+                f"drop it if it is an identifier, or declare its kind{_missing_hint(cells)}",
                 FedcircuitsWarning,
                 stacklevel=5,
             )

@@ -18,7 +18,7 @@ from fedcircuits.schema.grids.sketch import Sketch
 from fedcircuits.schema.infer import Domain, infer_variables
 from fedcircuits.schema.merge import merge_variables
 from fedcircuits.schema.read import Data, read
-from fedcircuits.schema.shown import HEADS, html, some, variable_rows
+from fedcircuits.schema.shown import HEADS, html, kind_of, some, variable_rows
 from fedcircuits.schema.table import Table, Unknown
 from fedcircuits.schema.variable import Kind, Variable
 
@@ -58,7 +58,7 @@ class Schema:
 
     def __repr__(self) -> str:
         count = "1 variable" if len(self) == 1 else f"{len(self)} variables"
-        return f"Schema({count}: {some(f'{v.name} ({v.kind})' for v in self)})"
+        return f"Schema({count}: {some(f'{v.name} ({kind_of(v)})' for v in self)})"
 
     def _repr_html_(self) -> str:
         return html(f"Schema of {len(self)} variables", (), HEADS, variable_rows(self))

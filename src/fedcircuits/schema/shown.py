@@ -6,6 +6,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from fedcircuits.schema.times import from_numbers
+
 if TYPE_CHECKING:
     from fedcircuits.schema.schema import Schema
     from fedcircuits.schema.variable import Variable
@@ -59,10 +63,18 @@ def values_of(variable: Variable) -> str:
     if variable.domain is None:
         return ""
     low, high = variable.domain
+    if variable.time is not None:
+        ends = from_numbers(np.array([low, high]), variable.time)
+        return " to ".join(str(end)[: 10 if variable.time == "date" else 19] for end in ends)
     unit = f" {variable.unit}" if variable.unit else ""
     return f"{low:g} to {high:g}{unit}" + (" (declared)" if variable.closed else "")
 
 
+def kind_of(variable: Variable) -> str:
+    """Returns the kind of a variable in words; of dates and times, what they are."""
+    return variable.kind if variable.time is None else variable.time.split()[0]
+
+
 def variable_rows(schema: Schema) -> list[list[str]]:
     """Returns name, kind and values of every variable."""
-    return [[v.name, v.kind, values_of(v)] for v in schema]
+    return [[v.name, kind_of(v), values_of(v)] for v in schema]

@@ -93,7 +93,7 @@ def draft(
     for what, name in (("label", label), ("id", id)):
         if name is not None and name not in columns:
             raise FederationError(f"--{what}: {unknown_name('column', name, columns)}")
-    spellings = _missing_values(frames)
+    spellings = missing_spellings(frames)
     id = id or _find_id(frames)
     variables, notes = _variables(frames, id, spellings)
     shared = [c for c in columns if c != id and sum(c in f for f in frames.values()) > 1]
@@ -132,7 +132,7 @@ def _client_names(tables: Mapping[Path, pd.DataFrame]) -> dict[str, Path]:
     return names
 
 
-def _missing_values(frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
+def missing_spellings(frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
     """Return texts that stand in columns of numbers and look like "unknown"."""
     found: dict[str, None] = {}
     for frame in frames.values():

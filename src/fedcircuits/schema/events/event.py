@@ -46,6 +46,16 @@ class Between(Event):
     closed_low: bool
     closed_high: bool
 
+    def __repr__(self) -> str:
+        if self.low is None or self.high is None:
+            end, closed = (self.high, self.closed_high), (self.low, self.closed_low)
+            side, (value, inclusive) = ("below", end) if self.low is None else ("above", closed)
+            return f"{side}({value!r}{', inclusive=True' if inclusive else ''})"
+        ends = {(True, True): "both", (True, False): "left", (False, True): "right"}
+        closed_at = ends.get((self.closed_low, self.closed_high), "neither")
+        more = "" if closed_at == "both" else f", closed={closed_at!r}"
+        return f"between({self.low!r}, {self.high!r}{more})"
+
     def region(self, variable: Variable, encode: Encode) -> Region:
         low, high = (_bound(variable, end, encode) for end in (self.low, self.high))
         interval = Interval(
