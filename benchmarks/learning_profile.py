@@ -25,7 +25,7 @@ PHASES = (
     ("prior of the tilt", ("choose_prior",)),
     ("class transitions and tilt", ("class_sweeps",)),
     ("trees of the head", ("boost",)),
-    ("last fit of the tilt", ("fit_tilt",)),
+    ("fits of the tilt, also within the others", ("fit_tilt",)),
     ("all", ("learn",)),
 )
 
@@ -97,7 +97,7 @@ def main() -> None:
         rows,
         "python benchmarks/learning_profile.py",
         [
-            "Phases hold what they call: the last fit of the tilt is part of others as well, so "
+            "Phases hold what they call: fits of the tilt are part of others as well, so "
             "that they do not add up.",
             f"Floor: a multiply-add for every edge at {rate / 1e9:.0f} thousand million a second, "
             "measured here on products of 256 x 64 with 64 x 64. A pass may stay below it, because "
