@@ -18,7 +18,7 @@ from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engi
 from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.wire.transport import Transport
-from fedcircuits.schema import Data
+from fedcircuits.schema import Data, Kind
 from fedcircuits.schema.read import is_one_row
 
 Clients = Mapping[str, Data] | Sequence[Data]  # tables by name, or tables that get names
@@ -61,7 +61,7 @@ def open_engine(
                 raise FederationError(unknown_name("option", name, engine.OPTIONS, "the engine"))
         if stages is not None and "progress" in engine.OPTIONS:
             options.setdefault("progress", stages.part)
-    specs = {}
+    tables: dict[str, pd.DataFrame | Path] = {}
     there = {}
     for name, data in ((str(name), data) for name, data in clients.items()):
         table: pd.DataFrame | Path
@@ -73,18 +73,22 @@ def open_engine(
             table = Path(data)  # a file of the client's machine, which need not be this one
         else:
             table = as_table(name, data)
-        _refuse_numeric_label(name, table, settings)
-        specs[name] = ClientSpec(
+        tables[name] = table
+    kinds = _kinds(tables, settings)
+    specs = {
+        name: ClientSpec(
             name,
             table,
             settings.learner_of(name),
             id=settings.id,
-            kinds=settings.kinds_with_label(),
+            kinds=kinds,
             missing_values=tuple(settings.missing_values),
             id_secret=settings.id_secret,
             label=settings.label,
             policy=settings.policy_of(name),
         )
+        for name, table in tables.items()
+    }
     if not isinstance(settings.policies, Policy):
         for name in settings.policies:
             if name not in specs:
@@ -98,14 +102,14 @@ def open_engine(
     return made
 
 
-def _refuse_numeric_label(name: str, table: pd.DataFrame | Path, settings: RunSettings) -> None:
-    """Refuse a label of many numbers: each would silently become a class of its own."""
-    label = settings.label
-    if label is None or label in settings.kinds or not isinstance(table, pd.DataFrame):
-        return
-    if label in table.columns and is_number(table[label], settings.missing_values):
-        raise FederationError(
-            f"client {name!r}: the label {label!r} holds {table[label].nunique()} different "
-            "numbers, and a federation predicts classes: cut it into classes, or leave label= out "
-            f"and ask expectation({label!r}); kinds={{{label!r}: 'categorical'}} makes each a class"
-        )
+def _kinds(tables: Mapping[str, pd.DataFrame | Path], settings: RunSettings) -> dict[str, Kind]:
+    """Kinds of columns; a label is a number if a table that is here holds many numbers in it."""
+    kinds, label = settings.kinds_with_label(), settings.label
+    if label is None or label in settings.kinds:
+        return kinds
+    for table in tables.values():
+        if not isinstance(table, pd.DataFrame) or label not in table.columns:
+            continue
+        if is_number(table[label], settings.missing_values):
+            return kinds | {label: "continuous"}
+    return kinds

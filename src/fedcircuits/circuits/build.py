@@ -73,6 +73,13 @@ def histogram(variable: str, grid: Grid, masses: ArrayLike) -> Leaf:
     return Leaf(variable, family, {"masses": np.asarray(masses, dtype=float)}, grid)
 
 
+def states(variable: Variable, masses: ArrayLike) -> Leaf:
+    """Return a leaf with masses of the states of a variable: of its categories, or of its grid."""
+    if variable.grid is None:
+        return categorical(variable.name, masses)
+    return histogram(variable.name, variable.grid, masses)
+
+
 def sum(children: Sequence[Node], weights: Sequence[float]) -> Sum:
     """Return a sum node: a mixture of children over the same variables."""
     return Sum(tuple(children), tuple(float(w) for w in weights))

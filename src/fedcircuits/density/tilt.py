@@ -85,6 +85,22 @@ def states_of(variable: Variable, values: FloatArray) -> IntArray:
     return variable.grid.encode(values)
 
 
+def state_values(variable: Variable) -> FloatArray:
+    """(S,) a value of each state of a variable: its code, or a likeliest value of the grid's."""
+    if variable.is_coded:
+        return np.arange(variable.n_codes, dtype=float)
+    assert variable.grid is not None
+    return variable.grid.modes()[0]
+
+
+def log_within_states(variable: Variable, values: FloatArray) -> FloatArray:
+    """(n,) log-density of values given their states; 0 for codes."""
+    if variable.is_coded:
+        return np.zeros(values.size)
+    assert variable.grid is not None
+    return variable.grid.log_within(values)
+
+
 def n_states_of(variable: Variable) -> int:
     """Number of states of a variable; 0 where it has neither codes nor a grid."""
     if variable.is_coded:

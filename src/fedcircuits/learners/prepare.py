@@ -12,7 +12,7 @@ from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Table, Variable
 from fedcircuits.schema.grids.sketch import Sketch
-from fedcircuits.schema.schema import variable_grid
+from fedcircuits.schema.schema import label_grid
 
 Missing = Literal["state", "marginalise"]
 # A share of missing cells (and a number of rows) from which missingness is worth a state.
@@ -23,9 +23,6 @@ ID_ROWS = 30
 NEAR_COPY, NEAR_ROWS, NEAR_COLUMNS = 0.999, (50, 2_000), 200
 # Up to this many rows the order of the rows is made not to matter.
 CANONICAL_ROWS = 20_000
-# A numeric label has n ** power quantile bins, within these limits, and a state of its own for a
-# value that has this share of a bin's rows.
-LABEL_BINS_POWER, LABEL_BINS, LABEL_ATOM = 1 / 3, (5, 32), 0.25
 
 
 @dataclass(frozen=True)
@@ -147,11 +144,8 @@ def _with_label_grid(table: Table, label: str | None) -> Table:
     if label is None or table.schema[label].is_coded or table.schema[label].grid is not None:
         return table
     at = table.schema.position(label)
-    low, high = LABEL_BINS
-    n_bins = int(np.clip(round(len(table) ** LABEL_BINS_POWER), low, high))
-    sketch = Sketch.of(table.values[:, at], table.weights)
     variable = table.schema.variables[at]
-    grid = variable_grid(variable, sketch, n_bins, LABEL_ATOM / n_bins)
+    grid = label_grid(variable, Sketch.of(table.values[:, at], table.weights))
     return replace(table, schema=table.schema.with_variables([variable.with_grid(grid)]))
 
 

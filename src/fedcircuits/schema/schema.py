@@ -191,6 +191,20 @@ def _spellings(missing_values: Sequence[object]) -> tuple[object, ...]:
     return (missing_values,) if isinstance(missing_values, str) else tuple(missing_values)
 
 
+# A numeric label has n ** power quantile bins, within these limits, and a state of its own for a
+# value that has this share of a bin's rows.
+LABEL_BINS_POWER, LABEL_BINS, LABEL_ATOM = 1 / 3, (5, 32), 0.25
+
+
+def label_grid(variable: Variable, sketch: Sketch) -> Any:
+    """The grid of a label that is a number: few states, which serve as classes."""
+    low, high = LABEL_BINS
+    n_bins = min(max(round(sketch.n_rows**LABEL_BINS_POWER), low), high)
+    # The mean of a group of rows in a coarse sketch is no value of its own.
+    group = float(sketch.point_rows.max(initial=0.0)) / sketch.n_rows
+    return variable_grid(variable, sketch, n_bins, max(LABEL_ATOM / n_bins, 1.01 * group))
+
+
 def variable_grid(
     variable: Variable,
     sketch: Sketch,

@@ -21,6 +21,7 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits import Circuit
+from fedcircuits.density.tilt import n_states_of
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.anchor_tree import (
     TRACE,
@@ -250,7 +251,7 @@ class _Gluing:
         builder, found, label = self._builder, self._found, self._found.label
         leaves = {}
         if label is not None:
-            codes = range(found.schema[label].n_codes)
+            codes = range(n_states_of(found.schema[label]))
             leaves = {y: indicator_leaf(found.schema, label, y) for y in codes}
             builder.register([(leaf, "server") for leaf in leaves.values()])
         builder.register([(found.models[k], k.client) for k in self._keys])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 from scipy import sparse
 
 from fedcircuits.arrays import Bytes, IntArray
+from fedcircuits.density.tilt import state_values
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.packing import unpack_choice, unpack_codes
 from fedcircuits.federation.wire.sealing import SealingKey
-from fedcircuits.schema import Kind, Schema, Table, Variable
+from fedcircuits.schema import Schema, Table
 
 
 class AlignedRows:
@@ -66,19 +66,21 @@ class AlignedRows:
         Args:
             table: without the label.
             label: its name.
-            sent: sealed codes of aligned rows, of one owner or several.
+            sent: sealed states of aligned rows, of one owner or several.
             own: key that opens them.
         """
-        n_codes = len(sent.categories)
+        variable = Schema.from_json(sent.schema)[label]
+        if variable.is_coded:
+            variable = replace(variable, closed=True, declared=True)
+        a_value = state_values(variable)  # a number is known by its state
+        n_codes = a_value.size
         values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
         for each in sent.pieces:
             rows = self.chosen(each.choice)
             packed = own.open(each.piece.values, each.piece.context)
             codes = unpack_codes(packed, rows.size, n_codes + 1)
             fresh = (codes < n_codes) & ~observed[rows]
-            values[rows[fresh]], observed[rows[fresh]] = codes[fresh], True
-        kind = cast(Kind, sent.kind)
-        variable = Variable(label, kind, tuple(sent.categories), closed=True, declared=True)
+            values[rows[fresh]], observed[rows[fresh]] = a_value[codes[fresh]], True
         return replace(
             table,
             schema=Schema((*table.schema.variables, variable)),

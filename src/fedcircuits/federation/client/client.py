@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.contracts import Rounds
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.answer import Answering
@@ -206,7 +206,7 @@ class Client(Tilting, Heads, Validation):
     @handles(m.SEND_LABEL)
     def _send_label(self, request: m.AskLabel) -> m.Sealed:
         codes, known = labels(self._have(), self._label, self.name)
-        n_codes = len(self._have().schema[self._label or ""].categories)
+        n_codes = n_states_of(self._have().schema[self._label or ""])
         sent = np.where(known, codes, n_codes)[self._aligned.chosen(request.choice)]
         key = self._recipient(request.key)
         return m.Sealed(seal(pack_codes(sent, n_codes + 1), key, LABEL), LABEL)

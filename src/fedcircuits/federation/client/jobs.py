@@ -19,6 +19,7 @@ import numpy as np
 from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.circuits import build
 from fedcircuits.density import Density, Learner, LearnsClasses, LearnsForMixing
+from fedcircuits.density.tilt import n_states_of, state_values, states_of
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import Grouping, Job, JobId, ModelName
@@ -34,7 +35,10 @@ def labels(table: Table, label: str | None, client: str) -> tuple[IntArray, Bool
     if label is None or label not in table.schema:
         raise FedcircuitsError(f"client {client!r} does not hold the label")
     at = table.schema.position(label)
-    return table.values[:, at].astype(np.int64), table.observed[:, at]
+    variable, known = table.schema.variables[at], table.observed[:, at]
+    codes = np.zeros(len(table), dtype=np.int64)
+    codes[known] = states_of(variable, table.values[known, at])
+    return codes, known
 
 
 def label_counts(table: Table, label: str | None) -> list[float]:
@@ -42,8 +46,9 @@ def label_counts(table: Table, label: str | None) -> list[float]:
     if label is None or label not in table.schema:
         return []
     at = table.schema.position(label)
-    codes = table.values[table.observed[:, at], at].astype(np.int64)
-    n = table.schema.variables[at].n_codes
+    variable = table.schema.variables[at]
+    codes = states_of(variable, table.values[table.observed[:, at], at])
+    n = n_states_of(variable)
     return [float(c) for c in np.bincount(codes, minlength=n)]
 
 
@@ -148,8 +153,9 @@ def _per_class(
     table = table.rows(table.observed[:, at])
     if len(table) == 0:
         return {}
-    codes = table.values[:, at].astype(np.int64)
-    counts = np.bincount(codes, table.weights, minlength=table.schema.variables[at].n_codes)
+    variable = table.schema.variables[at]
+    codes = states_of(variable, table.values[:, at])
+    counts = np.bincount(codes, table.weights, minlength=n_states_of(variable))
     others = [n for n in table.schema.names if n != label]
     if (counts > 0).sum() == 1:  # one class: there is nothing to condition on
         only = learn(table.columns(others), None, rng)
@@ -157,9 +163,10 @@ def _per_class(
     joint = learn(table, label, rng)
     answer: Models = {}
     at = joint.schema.position(label)
+    values = state_values(joint.schema.variables[at])
     for y in np.flatnonzero(counts):
         evidence = Table.empty(joint.schema, 1)
-        evidence.values[0, at], evidence.observed[0, at] = y, True
+        evidence.values[0, at], evidence.observed[0, at] = values[y], True
         answer[ModelName(job, int(y))] = (joint.restrict(tuple(others), evidence), float(counts[y]))
     return answer
 
@@ -176,8 +183,8 @@ def _shares_by_class(job: JobId, table: Table, codes: IntArray) -> Models:
 def _shares(table: Table) -> Density:
     """The label alone: its shares, as they are."""
     variable = table.schema.variables[0]
-    codes = table.values[table.observed[:, 0], 0].astype(np.int64)
+    codes = states_of(variable, table.values[table.observed[:, 0], 0])
     weights = None if table.weights is None else table.weights[table.observed[:, 0]]
-    counts = np.bincount(codes, weights, minlength=variable.n_codes).astype(float)
+    counts = np.bincount(codes, weights, minlength=n_states_of(variable)).astype(float)
     shares = counts / counts.sum() if counts.sum() > 0 else np.full(counts.size, 1 / counts.size)
-    return build.circuit(table.schema, build.categorical(variable.name, shares))
+    return build.circuit(table.schema, build.states(variable, shares))

@@ -13,6 +13,7 @@ from fedcircuits.circuits.evaluation_plan import EvaluationPlan
 from fedcircuits.circuits.passes import sum_product, up
 from fedcircuits.circuits.structure import Structure
 from fedcircuits.density import Density
+from fedcircuits.density.tilt import log_within_states, n_states_of, state_values
 from fedcircuits.errors import FedcircuitsError, StorageError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
@@ -124,9 +125,27 @@ def label_log_joint(model: Density, table: Table, label: str | None) -> FloatArr
     observed = table.observed.copy()
     observed[:, at] = False
     hidden = replace(table, observed=observed)
+    variable = model.schema.variables[at]
+    if not variable.is_coded:
+        return _log_joint_of_states(model, table, at)
     with np.errstate(divide="ignore"):
         log_posterior = np.log(model.posterior_table(hidden, at))
     return np.asarray(model.log_prob_table(hidden)[:, None] + log_posterior)
+
+
+def _log_joint_of_states(model: Density, table: Table, at: int) -> FloatArray:
+    """(n, S) log-mass of x and every state of a number at one position."""
+    variable = model.schema.variables[at]
+    observed, values = table.observed.copy(), table.values.copy()
+    observed[:, at] = True
+    answer = np.empty((len(table), n_states_of(variable)))
+    states = state_values(variable)
+    within = log_within_states(variable, states)
+    for state, value in enumerate(states):
+        values[:, at] = value
+        asked = replace(table, values=values, observed=observed)
+        answer[:, state] = model.log_prob_table(asked) - within[state]
+    return answer
 
 
 class Validation:

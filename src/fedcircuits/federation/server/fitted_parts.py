@@ -16,7 +16,7 @@ from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.server.heads import ClientHead
 from fedcircuits.federation.server.server import Server
@@ -148,6 +148,7 @@ def drop_or_raise(server: Server, client: str, error: ClientError) -> None:
 
 def indicator_leaf(schema: Schema, label: str, code: int) -> Circuit:
     """The density that is one at a class of the label; it lives at the server."""
-    probs = np.zeros(schema[label].n_codes)
+    variable = schema[label]
+    probs = np.zeros(n_states_of(variable))
     probs[code] = 1.0
-    return build.circuit(schema.select([label]), build.categorical(label, probs))
+    return build.circuit(schema.select([label]), build.states(variable, probs))

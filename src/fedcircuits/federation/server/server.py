@@ -31,7 +31,7 @@ from fedcircuits.federation.wire.steps import Facts, LabelAt, Setting
 from fedcircuits.federation.wire.transport import REFUSED, ClientAwayError, RefusedError, Transport
 from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema, Sketch
-from fedcircuits.schema.schema import variable_grid
+from fedcircuits.schema.schema import label_grid, variable_grid
 
 Planner = Callable[["Server"], m.Plan]
 Request = TypeVar("Request", bound=m.Message)
@@ -282,7 +282,8 @@ class Server:
             if variable.is_coded or not found:  # pixels that every holder learns as levels
                 continue
             try:
-                grid = variable_grid(variable, Sketch.merge(found))
+                make = label_grid if variable.name == self.label else variable_grid
+                grid = make(variable, Sketch.merge(found))
             except SchemaError as error:
                 raise FederationError(
                     f"variable {variable.name!r}: {error}. Sketches leave out what fewer than "
@@ -412,8 +413,7 @@ class Server:
                     piece = m.Piece(sealed.values, sealed.context)
                     pieces.append(m.LabelPiece(self.choice(client, both), piece))
             if pieces:
-                categories = list(variable.categories)
-                requests[client] = m.TakeLabel(categories, variable.kind, tuple(pieces))
+                requests[client] = m.TakeLabel([variable.to_json()], tuple(pieces))
         self._sent_label = owners
         for client, ready in self.call(m.TAKE_LABEL, requests).items():
             self.held[client] = (*self.held[client], self.label)

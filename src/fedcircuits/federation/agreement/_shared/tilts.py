@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedcircuits.arrays import IntArray
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import (
     aligned_rows,
@@ -130,7 +130,7 @@ def _request(
     assert server.label is not None
     return m.FitTilt(
         [column for column in server.held[client] if column != server.label],
-        server.schema[server.label].n_codes,
+        n_states_of(server.schema[server.label]),
         name,
         n_rows,
         False,

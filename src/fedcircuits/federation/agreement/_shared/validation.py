@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.density.tilt import log_within_states, n_states_of, state_values
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import choice_of, name_rows
 from fedcircuits.federation.agreement._shared.keys import KEYS
@@ -135,7 +136,7 @@ def _judge(
     server: Server, client: str, builder: CircuitBuilder, root: int, numbers: IntArray
 ) -> m.Judged:
     """Scores by one client, of rows (n,) that every client with a part in the circuit holds."""
-    n_classes = 1 if server.label is None else server.schema[server.label].n_codes
+    n_classes = 1 if server.label is None else n_states_of(server.schema[server.label])
     structure, kept = builder.below(root, len(builder.parts))
 
     def ask(client: str, key: str) -> m.Judged:
@@ -149,8 +150,10 @@ def _judge(
                 pieces.append(sealed_by_number(server, model, numbers, "label", key))
             else:  # the label's indicator, which lives here
                 every = Table.empty(model.schema, n_classes)
-                every.values[:, 0], every.observed[:, 0] = np.arange(n_classes), True
-                constants[at] = model.log_prob_table(every)
+                variable = model.schema.variables[0]
+                values = state_values(variable)
+                every.values[:, 0], every.observed[:, 0] = values, True
+                constants[at] = model.log_prob_table(every) - log_within_states(variable, values)
         rows = name_rows(server, client, numbers)
         request = m.Judge(
             rows, numbers.size, key, tuple(pieces), piece_of, constants, **structure.arrays()

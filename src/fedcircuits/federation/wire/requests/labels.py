@@ -39,10 +39,9 @@ class LabelPiece:
 
 @dataclass(frozen=True)
 class TakeLabel(Message):
-    """Server, to a client without the label: its categories and kind, and its owners' codes."""
+    """Server, to a client without the label: the variable as agreed, and its owners' states."""
 
-    categories: list[Any]
-    kind: str
+    schema: list[Any]
     pieces: tuple[LabelPiece, ...]
 
 
