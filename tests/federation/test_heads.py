@@ -90,6 +90,15 @@ def test_columns_that_leave_take_the_head_along() -> None:
     check_coherence(rest)
 
 
+def test_clients_may_have_different_numbers_of_categories() -> None:
+    table = rows()
+    wide = table.assign(e=np.random.default_rng(3).choice(list("pqrstu"), len(table)))
+    frames = {"u": wide[["id", "a", "b", "y"]], "v": wide[["id", "c", "d", "e", "y"]]}
+    fed: Any = fc.federate(frames, id="id", label="y", learner=LEARNER, agreement="product")
+    assert fed.has_head
+    assert accuracy(fed) > 0.75
+
+
 def test_models_that_stay_have_no_head() -> None:
     assert federated("rows", placement="remote").is_exact
 

@@ -91,12 +91,13 @@ def one_head(
     if gain <= max(LEAST_ERRORS * error, LEAST_SHARE * loss):
         return None
     joined: BoostedTrees | None = None
+    width = max(head.trees.known_categories.shape[1] for head in heads.values())
     tilt, shift = 0.0, np.zeros(rows.size)
     log_q = np.log(rows / rows.sum())
     for client in sorted(heads):
         head, w = heads[client], weights[client]
         b = float(head.pool.trees[0])
-        trees = _over(_scaled(head.trees, w * b), head.columns, names)
+        trees = _over(_scaled(head.trees, w * b), head.columns, names, width)
         joined = trees if joined is None else joined.plus(trees)
         tilt += (w if not together else 1.0 / together) * head.pool.tilt
         shift += (w if not together else 1.0 / together) * head.pool.shift
@@ -112,10 +113,14 @@ def _scaled(trees: BoostedTrees, by: float) -> BoostedTrees:
     return replace(trees, value=by * trees.value, baseline=by * trees.baseline)
 
 
-def _over(trees: BoostedTrees, columns: Sequence[str], names: Sequence[str]) -> BoostedTrees:
-    """The same trees over more columns."""
+def _over(
+    trees: BoostedTrees, columns: Sequence[str], names: Sequence[str], width: int
+) -> BoostedTrees:
+    """The same trees over more columns, categories numbered up to a width."""
     place = np.array([list(names).index(column) for column in columns], dtype=np.int64)
-    known = np.zeros((len(names), trees.known_categories.shape[1]), dtype=bool)
-    known[place] = trees.known_categories
+    known = np.zeros((len(names), width), dtype=bool)
+    known[place, : trees.known_categories.shape[1]] = trees.known_categories
+    sets = np.zeros((len(trees.left_categories), width), dtype=bool)
+    sets[:, : trees.left_categories.shape[1]] = trees.left_categories
     feature = np.where(trees.feature >= 0, place[np.maximum(trees.feature, 0)], -1)
-    return replace(trees, feature=feature, known_categories=known)
+    return replace(trees, feature=feature, known_categories=known, left_categories=sets)
