@@ -1,4 +1,4 @@
-"""What a circuit is and what it can be asked; NumPy only."""
+"""What a circuit is and what it can be asked; NumPy, SciPy and compiled passes (`compiled/`)."""
 
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.circuit import Circuit

@@ -1,4 +1,4 @@
-"""Hybrid: anchors on the shared columns tie each client's private columns to them.
+"""`anchors`: clusters of the shared columns tie each client's private columns to them.
 
     p(x) = sum_s q(s) [sum_c w(c | s) p_c(x_S | s)] prod_c [sum_k q_c(k | s) p_c(x_Pc | k)]
 

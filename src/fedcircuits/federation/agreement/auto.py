@@ -1,7 +1,8 @@
 """`auto`: the rule that predicts best on validation rows the fits have not seen.
 
 With a label the candidates are `product` and `latent` (the label by one tilt of all clients, or by
-latent classes within its strata); without one `latent` is taken. The trial is small: a few thousand
+latent classes within its strata); without one `latent` is taken, or
+`independent` where rows are split. The trial is small: a few thousand
 aligned rows, models that stay at the clients, the log-loss computed by the label's owner. Of those
 that predict as well as the best, the one with the best density is trained on all rows. Where
 nothing can be compared (rows split, hardly a row aligned) the setting decides. A rule that the

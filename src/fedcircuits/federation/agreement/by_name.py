@@ -48,8 +48,8 @@ def make_rule(
     """The rule, and why it is this one: with `auto`, its rivals and their scores.
 
     Args:
-        name: one of RULES, or "auto". "latent" without a row that all clients hold
-            means anchors.
+        name: one of RULES, or "auto". "latent" without a row that two clients
+            hold means anchors.
         server: schemas agreed, rows aligned.
         take: as for `Rule.train`.
         options: of the rule.

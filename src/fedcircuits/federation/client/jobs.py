@@ -4,8 +4,8 @@
     per label    p_c(x | y) for every class of the label
     per class    p_c(x | l) for every class l of a grouping that was agreed on
 
-Where the learner knows about labels (the tilted circuit), the last two fit one joint model of rows
-and class and condition it: what the classes have in common is learned once, from all rows. Other
+Where the learner fits rows and class together (`hclt`, `mixture`), the last two fit one joint model
+and condition it on each class: what the classes have in common is learned once, from all rows. Other
 learners fit the classes of a grouping one by one.
 """
 

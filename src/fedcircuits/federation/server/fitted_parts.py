@@ -1,7 +1,7 @@
 """Fitting at the clients, and the fitted parts that a circuit is glued from.
 
 Rules differ in which jobs they send and in how they glue the models; both are here in plain form.
-An `FittedParts` value holds all that gluing needs, so that a federation without one of its clients
+A `FittedParts` value holds all that gluing needs, so that a federation without one of its clients
 is glued again from what is there rather than trained again.
 """
 

@@ -1,4 +1,4 @@
-"""Powers of numbers of any magnitude."""
+"""Scales values of any magnitude by powers of two, so that powers of them stay finite."""
 
 from __future__ import annotations
 

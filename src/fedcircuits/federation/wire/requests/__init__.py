@@ -1,8 +1,8 @@
 """Every message of a federation, by what it is for; nothing else is ever sent.
 
 A file has the requests and replies of one step and, below them, the declaration of each message
-(`wire/verbs.py`). To add a message: write request and reply, declare the verb, and give
-`client/client.py` a handler.
+(`wire/verbs.py`). To add a message: write request and reply, declare the verb, and write its
+handler: a method of the client marked `@handles(VERB)` (`client/client.py`, `client/tilting.py`).
 """
 
 from fedcircuits.federation.wire.message import Failed as Failed

@@ -1,4 +1,4 @@
-"""Engine: one EM step, or one likelihood, of a fixed batch size as a fixed series of launches.
+"""One EM step, or one likelihood, of a fixed batch size as a fixed series of GPU launches.
 
 All buffers are allocated once and nothing depends on values on the host, so the whole step can be
 captured in a CUDA graph. Weights are read in the upward pass, read again for the flows of the
