@@ -18,6 +18,7 @@ LATENT = AGREED | {
     "LearnsForMixing",
     "LearnsBranch",
     "LearnsInRounds",
+    "LearnsTilt",
 }
 OFFERS = {
     "hclt": LATENT,

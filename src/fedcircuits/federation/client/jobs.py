@@ -5,8 +5,8 @@
     per class    p_c(x | l) for every class l of a grouping that was agreed on
 
 Where the learner fits rows and class together (`hclt`, `mixture`), the last two fit one joint model
-and condition it on each class: what the classes have in common is learned once, from all rows. Other
-learners fit the classes of a grouping one by one.
+and condition it on each class: what the classes have in common is learned once, from all rows.
+Other learners fit the classes of a grouping one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The leaf layer of a network as launches of the kernels in `leaf_kernels.py`, or by the PyTorch twins."""
+"""The leaf layer of a network: launches of `leaf_kernels.py`, or the PyTorch twins."""
 
 from __future__ import annotations
 
