@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from fedcircuits.api.federate import federate
     from fedcircuits.api.learn import learn
-    from fedcircuits.api.load import load
+    from fedcircuits.api.saved import load
     from fedcircuits.api.settings import RunSettings
     from fedcircuits.circuits import Circuit, build
     from fedcircuits.density import Density, Learner
@@ -52,7 +52,7 @@ _NAMES = {
     ),
     "api.federate": ("federate",),
     "api.learn": ("learn",),
-    "api.load": ("load",),
+    "api.saved": ("load",),
     "api.settings": ("RunSettings",),
     "circuits": ("Circuit",),
     "density": ("Density", "Learner"),

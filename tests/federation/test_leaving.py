@@ -117,8 +117,6 @@ def test_a_client_joins_and_the_others_are_not_trained_again(
 def test_joining_is_refused_where_it_would_not_be_exact() -> None:
     clients = split("horizontal")
     fed = federate({n: clients[n] for n in "ab"}, agreement="product")
-    with pytest.raises(FederationError, match="already"):
-        fed.with_client("a", clients["c"])
     with pytest.raises(ClientError, match=r"client 'c'.*lacks 'size'"):
         fed.with_client("c", clients["c"].drop(columns="size"))
     with pytest.raises(ClientError, match=r"client 'c'.*'purple'"):
@@ -128,6 +126,31 @@ def test_joining_is_refused_where_it_would_not_be_exact() -> None:
     vertical = federate(split("vertical"), **VERTICAL)
     with pytest.raises(FederationError, match="vertical"):
         vertical.with_client("d", clients["c"])
+
+
+@pytest.mark.parametrize("agreement", ["product", "independent"])
+def test_other_rows_of_a_client_are_those_it_would_have_been_trained_with(agreement: str) -> None:
+    clients = split("horizontal")
+    before = federate({**clients, "b": clients["b"].iloc[:20]}, agreement=agreement)
+    whole = federate(clients, agreement=agreement, schema=before.schema)
+    after = before.with_client("b", clients["b"])
+    assert after.clients == before.clients
+    assert model_bytes(after) == model_bytes(whole)
+    alone = federate({"a": clients["a"]}, agreement=agreement)
+    with pytest.raises(FederationError, match="'a' is the only client"):
+        alone.with_client("a", clients["b"])
+
+
+def test_a_client_joins_a_loaded_federation_that_has_an_engine(tmp_path: Path) -> None:
+    clients = split("horizontal")
+    two = federate({n: clients[n] for n in "ab"}, agreement="product")
+    two.save(tmp_path / "two.fc")
+    loaded = fc.load(tmp_path / "two.fc", FederatedCircuit, engine="local", learner="factorised")
+    joined = two.with_client("c", clients["c"])
+    assert model_bytes(loaded.with_client("c", clients["c"])) == model_bytes(joined)
+    fc.learn(clients["a"].drop(columns=ID), learner="factorised").save(tmp_path / "one.fc")
+    with pytest.raises(FederationError, match=r"for a federation of densities; .*a Circuit"):
+        fc.load(tmp_path / "one.fc", engine="local")
 
 
 # --- files --------------------------------------------------------------------------------------

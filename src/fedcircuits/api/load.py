@@ -1,10 +1,9 @@
-"""`fc.load`: read a saved model of any kind; the registry of kinds (`DENSITIES`)."""
+"""Models from bytes, of any kind; the registry of kinds (`DENSITIES`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING
 
 from fedcircuits import encoding
 from fedcircuits.circuits import Circuit, Composite
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from fedcircuits.federation.client.classifiers import Classifier
     from fedcircuits.federation.model.ensemble import FederatedEnsemble
 
-Model = TypeVar("Model")  # its class may be abstract, which `type[Model]` would not take
-
 # How a density is rebuilt, by its registry name in files and messages. Names are never reused:
 # docs/file-format.md lists them.
 DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
@@ -28,31 +25,6 @@ DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
     "federated": lambda record: _federated(record),
     "einet": lambda record: _einet(record),
 }
-
-
-@overload
-def load(path: str | Path) -> Density | FederatedEnsemble: ...
-
-
-@overload
-def load(path: str | Path, kind: Callable[..., Model]) -> Model: ...
-
-
-def load(path: str | Path, kind: Any = None) -> Any:
-    """Return the model that `save` wrote: a density, or a federation that averages or votes.
-
-    Args:
-        path: of the file.
-        kind: class of the model that is expected, such as `fc.Density` or `fc.FederatedCircuit`; an
-            error where the file holds another. A type checker then knows the class.
-    """
-    made = from_file_bytes(encoding.read(Path(path)), str(path))
-    if kind is not None and not isinstance(made, kind):
-        raise StorageError(
-            f"{path} holds a {type(made).__name__}, expected a {kind.__name__}: load it without "
-            "kind=, or name another file"
-        )
-    return made
 
 
 def from_file_bytes(data: bytes, name: str) -> Density | FederatedEnsemble:

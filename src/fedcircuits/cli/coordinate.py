@@ -26,7 +26,7 @@ def run(
     out: Output, file: Path, output: Path | None, kits: Path | None, wait: float, fresh: bool
 ) -> None:
     """Start the server, wait for the clients, train, fetch the model, and stop the server."""
-    from fedcircuits.api.load import load
+    from fedcircuits.api.saved import load
     from fedcircuits.engines.nvflare.coordinator import Coordinator
     from fedcircuits.engines.nvflare.kits import Kits
     from fedcircuits.federation.model.federated_circuit import FederatedCircuit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedcircuits.api.load import load
+from fedcircuits.api.saved import load
 from fedcircuits.circuits import Circuit
 from fedcircuits.cli.output import Output
 from fedcircuits.density import Density

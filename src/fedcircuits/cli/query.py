@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from fedcircuits.api.load import load
+from fedcircuits.api.saved import load
 from fedcircuits.cli.output import Output
 from fedcircuits.cli.rows import is_picture, read_rows, write_grid
 from fedcircuits.density import Density

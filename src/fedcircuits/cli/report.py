@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcircuits.api.load import load
+from fedcircuits.api.saved import load
 from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
 from fedcircuits.errors import QueryError

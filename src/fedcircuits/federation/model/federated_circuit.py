@@ -286,33 +286,40 @@ class FederatedCircuit(Composite, HoldsClients):
     def with_client(
         self, name: str, data: Data, learner: AnyLearner | None = None
     ) -> FederatedCircuit:
-        """Returns the federation with one client more; the others are not trained again.
+        """Returns the federation with one client more, or with other rows of one that it has.
 
-        For rows split, under the rules `independent` and `product`. The new client's table must fit
-        the agreed schema: a category that no client had before is an error.
+        The others are not trained again. For rows split, under the rules `independent` and
+        `product`; the table must fit the agreed schema: a category that no client had before is an
+        error. A model that was loaded needs an engine: `fc.load(path, engine="local")`.
 
         Args:
-            name: of the new client.
+            name: of the new client, or of the one whose rows are replaced.
             data: its rows.
             learner: by default that of the run.
         """
-        if name in self.clients:
-            raise FederationError(f"there is a client {name!r} already")
         if self.setting != "horizontal" or self.rule is None:
             raise FederationError(
-                f"a client can join where rows are split; this federation is {self.setting}: "
-                "train it again"
+                f"a client can join where rows are split; this federation is {self.setting}, and "
+                "what its clients fitted depends on rows that they hold together: train it again"
             )
         if self.rule.name not in ("independent", "product"):
             raise FederationError(
                 f"a client can join under the rules independent and product, not under "
                 f"{self.rule.name!r}: train again"
             )
-        return self._run("with_client").join(self, name, data, learner)
+        run = self._run("with_client")
+        if name not in self.clients:
+            return run.join(self, name, data, learner)
+        if self.clients == (name,):
+            raise FederationError(f"{name!r} is the only client: call federate with its new rows")
+        return run.join(self.without(name), name, data, learner)
 
     def _run(self, what: str) -> Run:
         if self.run is None:
-            raise FederationError(f"{what} needs the run that made this model; it was loaded")
+            raise FederationError(
+                f"{what} needs the run that made this model; it was loaded: "
+                "fc.load(path, engine=...) gives it an engine"
+            )
         return self.run
 
     @property
