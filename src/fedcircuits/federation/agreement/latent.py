@@ -31,9 +31,10 @@ from fedcircuits.federation.agreement._shared.aligned import (
     strata_of_rows,
 )
 from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs
+from fedcircuits.federation.agreement._shared.codes import CODE_STEPS, fit_tilts_by_codes
 from fedcircuits.federation.agreement._shared.heads import head_steps, with_heads
 from fedcircuits.federation.agreement._shared.latent_classes import LatentClasses, fit_tuples
-from fedcircuits.federation.agreement._shared.tilts import fit_tilts, tilt_steps
+from fedcircuits.federation.agreement._shared.tilts import APPLIED, fit_tilts, tilt_steps
 from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.agreement.latent_table import (
     N_CLASSES,
@@ -104,6 +105,8 @@ class Latent(Declared):
         tilts: tuple[Step, ...] = ()
         if self.tilt and not self.label_private and not self.table and facts.label == "everybody":
             tilts = (*tilt_steps(facts), *(head_steps(facts) if self.head else ()))
+        if self.tilt and self.label_private and not self.table and facts.label == "some":
+            tilts = (*CODE_STEPS, *APPLIED)
         within = not self.label_private
         epsilon = self.epsilon if self.mechanism == RANDOMISED else None
         cluster = step(
@@ -144,13 +147,15 @@ class Latent(Declared):
         )
         if tilts is None:
             return found
-        return with_heads(server, with_tilts(found, tilts), take, self.head)
+        return with_heads(server, with_tilts(found, tilts), take, self.head and not self.label_private)
 
     def _fit_tilts(self, server: Server) -> dict[str, Tilt] | None:
         """Tables of the label's tilt; None where there is no label for it or no learner has one."""
-        if not self.tilt or self.label_private or server.label is None:
+        if not self.tilt or server.label is None:
             return None
-        return fit_tilts(server)
+        if self.label_private and not server.label_is_shared:
+            return fit_tilts_by_codes(server)
+        return None if self.label_private else fit_tilts(server)
 
     def assign(self, server: Server, model: LatentClasses, indices: IntArray) -> FloatArray:
         """Send clients each aligned row's class; return (R,) rows of each class."""

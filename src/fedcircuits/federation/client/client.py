@@ -31,6 +31,7 @@ from fedcircuits.federation.client.clustering import (
     strata_of_label,
     unnamed,
 )
+from fedcircuits.federation.client.coding import Coding
 from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS, Cells
@@ -61,7 +62,7 @@ from fedcircuits.schema import Schema, Table
 LABEL = "label"  # what sealed classes are, to those who open them
 
 
-class Client(Tilting, Heads, Validation):
+class Client(Tilting, Heads, Validation, Coding):
     """One member of a federation.
 
     Args:

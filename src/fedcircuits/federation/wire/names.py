@@ -17,6 +17,7 @@ class GroupingKind(StrEnum):
 
     CLUSTERS = "K"  # of a client's own columns
     LATENT_CLASSES = "K/L"  # agreed over the clusters of all clients
+    CODES = "C"  # of a client's own columns, for the label's owner
     PRIVATE_CLUSTERS = "P"  # of the columns that only one client holds
     ANCHORS = "A"  # centres of a shared subspace (federated k-means)
 
@@ -39,6 +40,7 @@ class Grouping:
 
 CLUSTERS = Grouping(GroupingKind.CLUSTERS)
 LATENT_CLASSES = Grouping(GroupingKind.LATENT_CLASSES)
+CODES = Grouping(GroupingKind.CODES)
 PRIVATE_CLUSTERS = Grouping(GroupingKind.PRIVATE_CLUSTERS)
 
 

@@ -31,13 +31,16 @@ TURNS, TRIES = 2, 3
 LEAST_ROWS = 60
 
 
+# A tilt applied to models that stay.
+APPLIED = (step(m.DRAW), step(m.TAKE_TILT, MANY), step(m.NORMALISERS, MANY))
+
+
 def tilt_steps(facts: Facts) -> tuple[Step, ...]:
     """Messages of a tilt: fitted, in turns where columns differ, applied to models that stay."""
-    applied = (step(m.DRAW), step(m.TAKE_TILT, MANY), step(m.NORMALISERS, MANY))
     if facts.setting == "horizontal":
-        return (step(m.FIT_TILT), *applied)
+        return (step(m.FIT_TILT), *APPLIED)
     turns = (*KEYS, step(m.NAME_ROWS), step(m.SCORE_TILT, MANY))
-    return (*turns, step(m.FIT_TILT, TURNS * TRIES), *applied)
+    return (*turns, step(m.FIT_TILT, TURNS * TRIES), *APPLIED)
 
 
 def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:

@@ -13,6 +13,7 @@ from fedcircuits.federation.wire.message import model_bytes as model_bytes
 from fedcircuits.federation.wire.message import report_of as report_of
 from fedcircuits.federation.wire.message import request_name as request_name
 from fedcircuits.federation.wire.requests.branch import *  # noqa: F403
+from fedcircuits.federation.wire.requests.codes import *  # noqa: F403
 from fedcircuits.federation.wire.requests.consent import *  # noqa: F403
 from fedcircuits.federation.wire.requests.fit import *  # noqa: F403
 from fedcircuits.federation.wire.requests.handshake import *  # noqa: F403

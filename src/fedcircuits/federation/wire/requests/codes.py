@@ -1,0 +1,188 @@
+"""Messages for a label that is used and not sent: codes of rows go sealed to the label's owner.
+
+A client without the label clusters its columns and seals the codes of rows that the owner holds too
+for the owner (at most 8 bits a row). The owner fits what each of its own states and each code adds
+to the log-odds of the classes; codes' effects come back as tables over many rows, and the client
+spreads them over the states of its columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcircuits.arrays import Array
+from fedcircuits.federation.wire.message import Message
+from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
+from fedcircuits.federation.wire.requests.tilts import ScorePiece, TiltTables
+from fedcircuits.federation.wire.requests.validation import Sealed
+from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+
+MOST_CODES = 256
+
+
+@dataclass(frozen=True)
+class AskCodes(Message):
+    """Server: cluster these columns and seal the codes of n named aligned rows for the owner."""
+
+    columns: list[str]
+    n_codes: int
+    rows: str
+    n_rows: int
+    key: str
+
+
+@dataclass(frozen=True)
+class FitByCodes(Message):
+    """Server, to a label's owner: fit a tilt to its columns and to others' codes of named rows.
+
+    Attributes:
+        columns: of the owner, without the label.
+        n_classes: Y.
+        rows: name of the rows to fit to.
+        key: of the owner, that the pieces are sealed for.
+        pieces: codes of rows that another client holds too.
+        n_codes: K.
+        min_rows: least rows behind an entry.
+        n_columns: columns of all clients.
+    """
+
+    columns: list[str]
+    n_classes: int
+    rows: str
+    key: str
+    pieces: tuple[ScorePiece, ...]
+    n_codes: int
+    min_rows: int
+    n_columns: int
+
+
+@dataclass(frozen=True)
+class FittedByCodes(Message):
+    """Owner: its key, tables of its columns, and effects (pieces, Y, K) of the codes.
+
+    Where the key is not the one that the request names, nothing was fitted.
+    """
+
+    key: str
+    tables: TiltTables
+    effects: Array
+
+    def fault(self, request: Message) -> str | None:
+        """Tables over the columns asked for, and effects of every piece."""
+        assert isinstance(request, FitByCodes)
+        if self.key != request.key:
+            return None
+        shape = (len(request.pieces), request.n_classes, request.n_codes)
+        if self.effects.shape != shape or not np.isfinite(self.effects).all():
+            return f"effects of shape {self.effects.shape}, expected {shape}"
+        if self.tables.columns != request.columns:
+            return "tables of other columns than asked for"
+        return self.tables.fault()
+
+
+@dataclass(frozen=True)
+class SpreadCodes(Message):
+    """Server: spread effects (Y, K) of the client's codes over the states of its columns."""
+
+    columns: list[str]
+    effects: Array
+    c: Array
+    counts: Array
+
+
+@dataclass(frozen=True)
+class CodesSpread(Message):
+    """Client: the tables."""
+
+    tables: TiltTables
+
+    def fault(self, request: Message) -> str | None:
+        """Tables over the columns asked for."""
+        assert isinstance(request, SpreadCodes)
+        if self.tables.columns != request.columns:
+            return "tables of other columns than asked for"
+        return self.tables.fault()
+
+
+def _codes(request: AskCodes, terms: Terms, _: str | None) -> Asked:
+    fault = None
+    if 0 < request.n_rows < terms.min_rows:
+        fault = f"codes of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
+    elif not 0 < request.n_codes <= MOST_CODES:
+        fault = f"{request.n_codes} codes, more than 8 bits a row"
+    return Asked(tuple(request.columns), fault)
+
+
+def _fit_by_codes(request: FitByCodes, terms: Terms, label: str | None) -> Asked:
+    fault = None
+    if terms.label == "no" and label is not None:
+        fault = f"the label; {LABEL_ALLOWED['no']}"
+    elif request.min_rows < terms.min_rows:
+        fault = (
+            f"tables with {request.min_rows} row(s) behind an entry; the smallest group is "
+            f"{terms.min_rows}"
+        )
+    return Asked(tuple(request.columns), fault)
+
+
+def _spread(request: SpreadCodes, _: Terms, __: str | None) -> Asked:
+    return Asked(tuple(request.columns))
+
+
+CODES = declare(
+    Verb(
+        "codes",
+        AskCodes,
+        Sealed,
+        "training",
+        (
+            Reveals("server", Level.NOTHING, "ciphertext"),
+            Reveals(
+                "other clients",
+                Level.BOUNDED_CODES,
+                "to the label's owner: a code of at most 8 bits of each named row",
+            ),
+        ),
+        costly=True,
+        changes_state=True,
+        keeps_reply=False,
+        asks=_codes,
+    )
+)
+FIT_BY_CODES = declare(
+    Verb(
+        "fit_by_codes",
+        FitByCodes,
+        FittedByCodes,
+        "training",
+        (
+            Reveals(
+                "server",
+                Level.AGGREGATES,
+                "tables of what states of the owner's columns, and codes of others' rows, add to "
+                "the log-odds of the label",
+            ),
+            Reveals("other clients", Level.AGGREGATES, "what their own codes add"),
+            Reveals("model", Level.AGGREGATES, "the tables"),
+        ),
+        costly=True,
+        keeps_reply=False,
+        asks=_fit_by_codes,
+        groups={"rows of a class": lambda reply: reply.tables.counts},
+    )
+)
+SPREAD_CODES = declare(
+    Verb(
+        "spread_codes",
+        SpreadCodes,
+        CodesSpread,
+        "training",
+        (
+            Reveals("server", Level.AGGREGATES, "tables of what states add to the log-odds"),
+            Reveals("model", Level.AGGREGATES, "the tables"),
+        ),
+        asks=_spread,
+    )
+)
