@@ -298,10 +298,10 @@ def page(folder: Path, command: str) -> None:
             "'LightGBM' beside a split is the average of the clients' log-odds (rows) or late "
             "fusion of one model a client on a tenth of the rows, with the label at all "
             "(columns); default settings.",
-            "Sizes of the learner and of the rules were chosen on training rows of Adult and "
-            "Credit split again, but for R = 16 of `latent`, which was chosen with test rows of "
-            "one split of Adult in view (docs/federation.md), and sizes of the boosters "
-            "(docs/learners.md). Nothing was chosen on the test rows of this page.",
+            "How sizes were chosen: those of the rules on training rows of Adult and Credit split "
+            "again, but for R = 16 of `latent`, chosen with test rows of one split of Adult in "
+            "view (docs/federation.md); those of the boosters of the centralised model with test "
+            "rows of these tables in view (docs/learners.md), which favours 'centralised'.",
         ],
     )
 
@@ -330,8 +330,9 @@ def main() -> None:
                 if todo and not done and time.monotonic() < until:
                     run(data, case, seed, arguments.rows, arguments.runs)
     if not arguments.no_page:
-        rows = f" --rows {arguments.rows}" if arguments.rows else ""
-        page(arguments.runs, f"python benchmarks/federation_panel.py{rows}")
+        said = f" --seeds {arguments.seeds} --data {' '.join(arguments.data)}"
+        said += f" --rows {arguments.rows}" if arguments.rows else ""
+        page(arguments.runs, f"python benchmarks/federation_panel.py{said}")
 
 
 if __name__ == "__main__":
