@@ -147,7 +147,9 @@ class Latent(Declared):
         )
         if tilts is None:
             return found
-        return with_heads(server, with_tilts(found, tilts), take, self.head and not self.label_private)
+        return with_heads(
+            server, with_tilts(found, tilts), take, self.head and not self.label_private
+        )
 
     def _fit_tilts(self, server: Server) -> dict[str, Tilt] | None:
         """Tables of the label's tilt; None where there is no label for it or no learner has one."""
