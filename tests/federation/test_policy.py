@@ -138,13 +138,10 @@ NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "round": {"columns": ["size"]},
     "branch": {"jobs": (m.BranchJob(JOB, ("size",)),)},
     "fit_tilt": {"columns": ["size"]},
-<<<<<<< HEAD
     "fit_head": {"columns": ["size"]},
-=======
     "codes": {"columns": ["size"], "n_codes": 8},
     "fit_by_codes": {"columns": ["size"]},
     "spread_codes": {"columns": ["size"]},
->>>>>>> 5a85deb (Requests of codes name columns a policy must offer)
     "fit_classifier": {"columns": ["size", LABEL]},
     "query": {"columns": ["size"]},
 }
