@@ -1,0 +1,330 @@
+"""Rows that a passive server reconstructs from all that it saw, whatever the messages are called.
+
+The server keeps every reply and every gathered model. Arrays about single rows are found by their
+shapes: `per_row` looks for axes as long as a set of rows that both sides know, in arrays and in
+headers, and for whole numbers packed into bytes. The attacker of `recovered` also knows all cells
+of half of the rows, and says for each other row the world (combination of cells) that is likeliest
+
+- from the model alone,
+- from the model and the codes that are declared,
+- from everything that was seen: known rows with the same or the nearest values, and worlds whose
+  log-likelihoods under the gathered models are the values received.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.spatial import cKDTree
+
+from fedcircuits import encoding
+from fedcircuits.arrays import Array, BoolArray, FloatArray, IntArray
+from fedcircuits.errors import StorageError
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.message import model_bytes
+from fedcircuits.federation.wire.packing import unpack_choice, unpack_codes
+from fedcircuits.federation.wire.verbs import VERBS, Level
+from fedcircuits.schema import Schema
+from recorder import Recorder
+
+SAME = 1e-6  # nats
+MOST_CODES = 4096
+MOST_WORLDS = 20_000
+PRIOR = 1.0  # known rows that the model counts for
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Numbers about single rows in a reply.
+
+    Attributes:
+        client: who sent them.
+        verb: of the reply.
+        field: of the reply.
+        level: that the verb declares for this request.
+        bits: a row that it declares.
+        rows: (n,) positions in the client's table; -1 where the length tells no set of rows.
+        values: (n, k).
+    """
+
+    client: str
+    verb: str
+    field: str
+    level: Level
+    bits: float
+    rows: IntArray
+    values: Array
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is a declared code."""
+        return self.level is Level.BOUNDED_CODES
+
+
+def per_row(engine: Recorder, sizes: dict[str, int], least: int) -> list[Seen]:
+    """Everything in replies that may be about single rows; not ciphertext, digests and models.
+
+    Args:
+        engine: that carried the messages.
+        sizes: rows of each client.
+        least: an axis of so many entries is taken to be about rows, of which ones or not.
+    """
+    found: list[Seen] = []
+    sets = {client: [np.arange(n)] for client, n in sizes.items()}
+    aligned: dict[str, IntArray] = {}
+    asked: dict[tuple[str, str], m.Message] = {}
+    for message in engine.messages:
+        client, verb = message.client, VERBS[message.verb]
+        record = encoding.unpack(message.data)
+        if message.to_client:
+            asked[client, verb.name] = verb.request.from_bytes(message.data)
+            if verb.name == "align":
+                aligned[client] = np.asarray(record.arrays["rows"], dtype=np.int64)
+                sets[client].append(aligned[client])
+            sets[client] += _chosen(record, aligned.get(client))
+            continue
+        if record.kind == "Failed" or verb.name == "draw":
+            continue  # rows drawn from a model are none of the client's
+        request = vars(asked[client, verb.name])
+        level = verb.level("server", request)
+        reply = verb.reply.from_bytes(message.data)
+        bits = verb.bits(request, reply)
+        groups = {len(list(counts(reply))) for counts in verb.groups.values()}
+        for field, array in _arrays(record):
+            if _is_opaque(verb.name, level, array) or (array.ndim == 1 and array.size in groups):
+                continue  # random to the server, or an entry a group whose rows are counted
+            for rows, values in _about_rows(array, sets[client], record, least):
+                found.append(Seen(client, verb.name, field, level, bits, rows, values))
+    return found
+
+
+def opaque(engine: Recorder) -> bytes:
+    """Ciphertext, masked terms and digests that the server saw, end to end, nothing twice."""
+    parts: dict[bytes, None] = {}
+    asked = {}
+    for message in engine.messages:
+        verb = VERBS[message.verb]
+        if message.to_client:
+            asked[message.client, verb.name] = vars(verb.request.from_bytes(message.data))
+            continue
+        level = verb.level("server", asked[message.client, verb.name])
+        for array in encoding.unpack(message.data).arrays.values():
+            if _is_opaque(verb.name, level, array):
+                parts |= dict.fromkeys(row.tobytes() for row in np.atleast_2d(array))
+    return b"".join(parts)
+
+
+def _is_opaque(verb: str, level: Level, array: Array) -> bool:
+    """Whether an array must look like random bytes: ciphertext, masked terms, keyed digests."""
+    if level is Level.MASKED_SUMS:
+        return array.dtype == np.int64
+    return array.dtype == np.uint8 and (level is Level.NOTHING or verb == "digests")
+
+
+def _chosen(record: encoding.Record, aligned: IntArray | None) -> list[IntArray]:
+    """Sets of aligned rows that a request chooses."""
+    if aligned is None:
+        return []
+    sets = []
+    for field, array in record.arrays.items():
+        if field.split("/")[-1] in ("choice", "elsewhere") and array.size:
+            sets.append(aligned[unpack_choice(array, aligned.size)])
+    return sets
+
+
+def _arrays(record: encoding.Record) -> Iterator[tuple[str, Array]]:
+    """Arrays of a reply, lists of numbers in its header among them; no models."""
+    for field, array in record.arrays.items():
+        if array.dtype == np.uint8 and array.ndim == 1 and array.size:
+            try:
+                encoding.unpack(model_bytes(array))
+                continue
+            except StorageError:
+                pass
+        yield field, array
+    stack: list[tuple[str, Any]] = [("header", record.header)]
+    while stack:
+        name, value = stack.pop()
+        inner: list[tuple[str, Any]] = []
+        if isinstance(value, dict):
+            inner = [(f"{name}/{key}", each) for key, each in value.items()]
+        elif isinstance(value, list):
+            if value and all(isinstance(each, (int, float, str)) for each in value):
+                yield name, np.unique(np.array([str(v) for v in value]), return_inverse=True)[1]
+            inner = [(f"{name}/{at}", each) for at, each in enumerate(value)]
+        stack += [each for each in inner if isinstance(each[1], (dict, list))]
+
+
+def _about_rows(
+    array: Array, sets: Sequence[IntArray], record: encoding.Record, least: int
+) -> Iterator[tuple[IntArray, Array]]:
+    """The array with rows first, and which rows they are, the latest set of that length."""
+    if not array.size:
+        return
+    if array.dtype == np.uint8 and array.ndim == 1 and 8 * array.size >= least:
+        sizes = [other.size for other in record.arrays.values() if other.ndim == 1]
+        for rows in reversed(sets):
+            for n_codes in (*sizes, *range(2, MOST_CODES)):
+                try:
+                    codes = unpack_codes(array, rows.size, n_codes)
+                except StorageError:
+                    continue
+                yield rows, codes[:, None]
+                return
+    for axis, length in enumerate(array.shape):
+        known = next((rows for rows in reversed(sets) if rows.size == length), None)
+        if known is not None:
+            yield known, np.moveaxis(array, axis, 0).reshape(length, -1)
+            return
+    if max(array.shape, default=0) >= least:
+        yield np.full(len(array), -1), array.reshape(len(array), -1)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Shares of a client's rows and cells.
+
+    Attributes:
+        rows: rows of which every cell is right.
+        cells: cells that are right.
+        hits: (n,) which rows are whole.
+    """
+
+    rows: float
+    cells: float
+    hits: BoolArray
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """What each kind of guess recovers of one client's rows."""
+
+    by_model: Recovery
+    by_codes: Recovery
+    by_all: Recovery
+
+    @property
+    def gain(self) -> tuple[float, float]:
+        """Rows recovered beyond the guess from model and codes, and the standard error of that."""
+        apart = self.by_all.hits.astype(float) - self.by_codes.hits
+        return float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(apart.size))
+
+
+def recovered(
+    client: str, frame: pd.DataFrame, fed: Any, seen: Sequence[Seen], seed: int = 0
+) -> Reconstruction:
+    """Attack one client's rows.
+
+    Where cells have too many combinations, or are numbers, the attacker is told which combinations
+    occur; that helps every guess.
+
+    Args:
+        client: whose.
+        frame: its rows, without the id.
+        fed: the federated model, with what was gathered.
+        seen: what `per_row` found.
+        seed: of the choice of known rows.
+    """
+    names = list(frame)
+    worlds = _worlds(frame, fed.schema.select(names))
+    both = pd.concat([worlds, frame], ignore_index=True)
+    number = both.groupby(names, dropna=False, sort=False).ngroup().to_numpy()  # worlds come first
+    truth = number[len(worlds) :]
+    prior = np.exp(np.asarray(fed.marginal(names).log_prob(worlds), dtype=float))  # (W,)
+    known = np.random.default_rng(seed).random(len(frame)) < 0.5
+    mine = [each for each in seen if each.client == client and (each.rows >= 0).all()]
+    codes = _table([each for each in mine if each.is_code], len(frame))
+    every = _table(mine, len(frame))
+    cells = np.column_stack([pd.factorize(worlds[name])[0] for name in names])  # (W, D)
+
+    def scored(posterior: FloatArray) -> Recovery:
+        guess = posterior.argmax(axis=1)
+        right = np.empty((len(guess), len(names)), dtype=bool)
+        target = truth[~known]
+        for column, own in enumerate(cells.T):
+            mass = posterior @ (own[:, None] == np.arange(own.max() + 1))  # (n, states)
+            right[:, column] = mass.argmax(axis=1) == own[target]
+        hits = guess == target
+        return Recovery(float(hits.mean()), float(right.mean()), hits)
+
+    alone = np.repeat(prior[None], int((~known).sum()), axis=0)
+    by_model = scored(alone)
+    by_codes = max(by_model, scored(_same(codes, known, truth, alone)), key=lambda r: r.rows)
+    attempts = [by_codes, scored(_same(every, known, truth, _same(codes, known, truth, alone)))]
+    if any(each.values.dtype.kind == "f" for each in mine):
+        near = cKDTree(_scaled(every)[known]).query(_scaled(every)[~known])[1]
+        attempts.append(scored(alone + 2 * _ones(truth[known][near], len(worlds))))
+        matches = _matches(mine, client, fed, worlds, len(frame))  # (n, W)
+        attempts.append(scored(alone + 2 * matches[~known]))
+    return Reconstruction(by_model, by_codes, max(attempts, key=lambda each: each.rows))
+
+
+def _worlds(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Combinations of cells: all of them, or those that occur where they are too many."""
+    if all(variable.is_coded for variable in schema) and not frame.isna().any(axis=None):
+        states = [variable.categories for variable in schema]
+        if np.prod([len(each) for each in states], dtype=float) <= MOST_WORLDS:
+            return pd.DataFrame(list(itertools.product(*states)), columns=list(frame))
+    return frame.drop_duplicates(ignore_index=True)
+
+
+def _table(seen: Sequence[Seen], n: int) -> FloatArray:
+    """(n, k) values side by side; nan for rows that nothing was said about."""
+    parts = []
+    for each in seen:
+        part = np.full((n, each.values.shape[1]), np.nan)
+        part[each.rows] = each.values
+        parts.append(part)
+    return np.concatenate([np.zeros((n, 1)), *parts], axis=1)
+
+
+def _same(values: FloatArray, known: BoolArray, truth: IntArray, prior: FloatArray) -> FloatArray:
+    """(t, W) worlds of known rows with the same values, the prior counting for `PRIOR` rows."""
+    near = np.round(np.nan_to_num(values, nan=-1e9, neginf=-1e8), 4)
+    keys = np.unique(near, axis=0, return_inverse=True)[1].ravel()
+    counts = np.zeros((keys.max() + 1, prior.shape[1]))
+    np.add.at(counts, (keys[known], truth[known]), 1.0)
+    found: FloatArray = PRIOR * prior / prior.sum(axis=1, keepdims=True) + counts[keys[~known]]
+    return found
+
+
+def _scaled(values: FloatArray) -> FloatArray:
+    filled = np.nan_to_num(values, nan=0.0, neginf=-1e3)
+    spread: FloatArray = filled / np.maximum(filled.std(axis=0), 1e-12)
+    return spread
+
+
+def _ones(at: IntArray, width: int) -> FloatArray:
+    found = np.zeros((at.size, width))
+    found[np.arange(at.size), at] = 1.0
+    return found
+
+
+def _matches(
+    seen: Sequence[Seen], client: str, fed: Any, worlds: pd.DataFrame, n: int
+) -> FloatArray:
+    """(n, W) share of the received numbers that each world has under some gathered model."""
+    own = []
+    for key, model in fed.fitted.models.items():
+        if key.client == client:
+            own.append(np.asarray(model.log_prob(worlds[list(model.schema.names)]), dtype=float))
+    found, asked = np.zeros((n, len(worlds))), np.zeros(n)
+    for each in seen:
+        if each.values.dtype.kind != "f" or not own:
+            continue
+        for column in each.values.T.astype(float):
+            finite = np.isfinite(column)
+            if not finite.any():
+                continue
+            fits = [np.abs(column[finite][:, None] - values) < SAME for values in own]
+            best = max(fits, key=lambda fit: fit.any(axis=1).mean())
+            if best.any(axis=1).mean() > 0.99:  # which model a vector is of shows in its values
+                found[each.rows[finite]] += best
+                asked[each.rows[finite]] += 1
+    shares: FloatArray = found / np.maximum(asked, 1)[:, None]
+    return shares
