@@ -27,6 +27,7 @@ HEAVY_SHARE = 0.0025
 OTHERS_SHARE = 0.05  # share of the rows that may be sent as means in a discrete column
 MAX_POINTS = 4096
 MOST_APART = 8  # points that stand for one group of rows
+FEW_GROUPS = 3  # fewer are not drawn apart
 
 
 def looks_discrete(n_distinct: int, n_rows: float) -> bool:
@@ -189,11 +190,14 @@ def _apart(
     """Points in place of groups of one client, with the same rows, means and spreads.
 
     Evenly apart; an outer group wider than its neighbour is a tail, and falls off outwards like an
-    exponential.
+    exponential. One or two groups are what is left beside values that repeat: they stay, so that a
+    column of few values keeps a state for each.
 
     Returns:
         The points in order, their rows, and spreads of zero.
     """
+    if means.size < FEW_GROUPS:
+        return means, rows, spreads
     values, shares = [], []
     for at, (mean, count, spread) in enumerate(zip(means, rows, spreads, strict=True)):
         n = int(np.clip(round(count), 1, MOST_APART)) if spread > 0 else 1
@@ -210,8 +214,6 @@ def _apart(
         size = float(np.sqrt(np.mean(places**2)))
         values.append(mean + (spread / size if size > 0 else 0.0) * places)
         shares.append(np.full(n, count / n))
-    if not values:
-        return means, rows, spreads
     points, share = np.concatenate(values), np.concatenate(shares)
     order = np.argsort(points, kind="stable")
     return points[order], share[order], np.zeros(points.size)
