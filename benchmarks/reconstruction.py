@@ -192,14 +192,15 @@ def _about_rows(
         return
     if array.dtype == np.uint8 and array.ndim == 1 and 8 * array.size >= least:
         sizes = [other.size for other in record.arrays.values() if other.ndim == 1]
-        for rows in reversed(sets):
-            for n_codes in (*sizes, *range(2, MOST_CODES)):
-                try:
-                    codes = unpack_codes(array, rows.size, n_codes)
-                except StorageError:
-                    continue
-                yield rows, codes[:, None]
-                return
+        likely = [(rows, k) for k in sizes for rows in reversed(sets)]
+        large_first = sorted(sets, key=len, reverse=True)
+        for rows, n_codes in (*likely, *itertools.product(large_first, range(2, MOST_CODES))):
+            try:
+                codes = unpack_codes(array, rows.size, n_codes)
+            except StorageError:
+                continue
+            yield rows, codes[:, None]
+            return
     for axis, length in enumerate(array.shape):
         known = next((rows for rows in reversed(sets) if rows.size == length), None)
         if known is not None:
@@ -414,8 +415,8 @@ def main() -> None:
             f"Adult, {n} rows, `federate` with its defaults, one seed. Shares of rows with every "
             "cell right, and of cells; numbers count as right where they are exact.",
             "Every guess may use the list of combinations of cells that occur, the two on the "
-            "right also all cells of half of the rows; shares are of the other half. A server without "
-            "such knowledge reaches less. What counts is the difference between the last two.",
+            "right also all cells of half of the rows; shares are of the other half. A server "
+            "without such knowledge reaches less. What counts is the difference between the last two.",
             "Codes are those of the client itself. Bits a row are what the ledger counts, one of "
             "them for the digest of the id.",
         ],
