@@ -416,7 +416,7 @@ def main() -> None:
             "cell right, and of cells; numbers count as right where they are exact.",
             "Every guess may use the list of combinations of cells that occur, the two on the "
             "right also all cells of half of the rows; shares are of the other half. A server "
-            "without such knowledge reaches less. What counts is the difference between the last two.",
+            "without such knowledge reaches less. Compare the last two.",
             "Codes are those of the client itself. Bits a row are what the ledger counts, one of "
             "them for the digest of the id.",
         ],
