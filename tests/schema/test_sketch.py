@@ -363,3 +363,17 @@ def test_a_grid_of_groups_of_several_clients_follows_the_rows() -> None:
             below = mass @ grid.mass_between(-np.inf, at)
             upto = mass @ grid.mass_between(-np.inf, np.nextafter(at, np.inf))
             assert below - 0.01 <= level <= upto + 0.01
+
+
+@pytest.mark.parametrize("shift", [0, 3, 40])
+def test_points_drawn_apart_stay_in_the_domain_and_keep_their_means(shift: int) -> None:
+    rng = np.random.default_rng(shift)
+    x = np.clip(rng.exponential(30 + shift, 300).round() - 5, 0, 255)
+    sketches = [Sketch.of(x[at::2], min_rows=5) for at in range(2)]
+    merged = Sketch.merge(sketches, (0.0, 255.0))
+    assert merged.points.min() >= 0
+    assert merged.points.max() <= 255
+    rows = merged.heavy_rows.sum() + merged.point_rows.sum()
+    total = merged.heavy @ merged.heavy_rows + merged.points @ merged.point_rows
+    assert total / rows == pytest.approx(x.mean(), rel=0.02)
+    merged.to_grid(integer=True, domain=(0.0, 255.0))

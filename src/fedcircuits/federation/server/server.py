@@ -283,7 +283,9 @@ class Server:
                 continue
             try:
                 make = label_grid if variable.name == self.label else variable_grid
-                grid = make(variable, Sketch.merge(found))
+                grid = make(
+                    variable, Sketch.merge(found, variable.domain if variable.closed else None)
+                )
             except SchemaError as error:
                 raise FederationError(
                     f"variable {variable.name!r}: {error}. Sketches leave out what fewer than "

@@ -87,17 +87,21 @@ class Sketch:
         return Sketch(values[listed], rows[listed], points, point_rows, spreads, ends, exact)
 
     @staticmethod
-    def merge(sketches: list[Sketch]) -> Sketch:
+    def merge(sketches: list[Sketch], domain: tuple[float, float] | None = None) -> Sketch:
         """One sketch for all clients: heavy values add up, points are pooled.
 
         Means of several rows are drawn apart first: groups of several clients overlap, and their
         means alone would put all rows of a group on one side of an edge that goes through it.
+
+        Args:
+            sketches: of the clients.
+            domain: interval that no point may leave.
         """
         heavy, inverse = np.unique(np.concatenate([s.heavy for s in sketches]), return_inverse=True)
         heavy_rows = np.bincount(
             inverse, np.concatenate([s.heavy_rows for s in sketches]), minlength=heavy.size
         ).astype(float)
-        apart = [_apart(s.points, s.point_rows, s.point_spreads) for s in sketches]
+        apart = [_apart(s.points, s.point_rows, s.point_spreads, domain) for s in sketches]
         points, point_rows, spreads = (np.concatenate(parts) for parts in zip(*apart, strict=True))
         order = np.argsort(points, kind="stable")
         ends = np.zeros(0)
@@ -185,9 +189,14 @@ class Sketch:
 
 
 def _apart(
-    means: FloatArray, rows: FloatArray, spreads: FloatArray
+    means: FloatArray,
+    rows: FloatArray,
+    spreads: FloatArray,
+    domain: tuple[float, float] | None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Points in place of groups of one client, with the same rows, means and spreads.
+
+    Where points would leave the domain the group is narrower instead.
 
     Evenly apart; an outer group wider than its neighbour is a tail, and falls off outwards like an
     exponential. One or two groups are what is left beside values that repeat: they stay, so that a
@@ -212,7 +221,11 @@ def _apart(
                 places = -places[::-1]
         places = places - places.mean()
         size = float(np.sqrt(np.mean(places**2)))
-        values.append(mean + (spread / size if size > 0 else 0.0) * places)
+        scale = spread / size if size > 0 else 0.0
+        if domain is not None and n > 1:
+            room = (domain[0] - mean) / places[0], (domain[1] - mean) / places[-1]
+            scale = max(0.0, min(scale, *room))
+        values.append(mean + scale * places)
         shares.append(np.full(n, count / n))
     points, share = np.concatenate(values), np.concatenate(shares)
     order = np.argsort(points, kind="stable")
