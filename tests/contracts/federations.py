@@ -13,6 +13,7 @@ import pytest
 from contracts.engine import table
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
+from fedcircuits.federation.wire.noise import KEY_BYTES, KeyedNoise
 from fedcircuits.federation.wire.transport import Transport
 from recorder import Recorder
 
@@ -87,10 +88,18 @@ def local(
 
 @contextmanager
 def same_noise() -> Iterator[None]:
-    """Have the operating system's generator return the same bytes, so that runs compare."""
+    """Have noise of the server and of clients come from the same bytes, so that runs compare.
+
+    A client's noise follows from its sealing key, which is a new one in every run.
+    """
+
+    def system_bytes(n: int) -> bytes:
+        return hashlib.shake_256(b"the same").digest(n)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedcircuits.federation.wire.noise.system_bytes", system_bytes)
         patch.setattr(
-            "fedcircuits.federation.wire.noise.system_bytes",
-            lambda n: hashlib.shake_256(b"the same").digest(n),
+            "fedcircuits.federation.client.client.KeyedNoise",
+            lambda _: KeyedNoise(system_bytes(KEY_BYTES)),
         )
         yield

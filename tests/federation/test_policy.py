@@ -144,6 +144,7 @@ NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "spread_codes": {"columns": ["size"]},
     "fit_classifier": {"columns": ["size", LABEL]},
     "query": {"columns": ["size"]},
+    "take_label": {"schema": [{"name": "size"}]},
 }
 
 

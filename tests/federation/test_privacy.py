@@ -16,6 +16,7 @@ from contracts.engine import table
 from contracts.federations import ID as CUSTOMER
 from contracts.federations import LABEL, local, split
 from fedcircuits import encoding
+from fedcircuits.api.federate import LABEL_STAYS
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.message import PACKED, model_array, model_bytes
@@ -95,19 +96,33 @@ def test_no_value_of_a_single_row_and_no_id_leaves_a_client(
                 assert form not in data, f"{value} in {where}"
 
 
-@pytest.mark.parametrize(("setting", "rule", "options"), RULES)
-def test_an_unshared_label_does_not_reach_other_clients(
-    setting: str, rule: str, options: dict[str, Any]
+@pytest.mark.parametrize("label_use", ["used", "no"])
+@pytest.mark.parametrize(("rule", "options"), [each[1:] for each in RULES if each[0] == "vertical"])
+def test_a_label_that_is_not_sent_does_not_reach_other_clients(
+    rule: str, options: dict[str, Any], label_use: str
 ) -> None:
-    if setting != "vertical":
-        pytest.skip("the label is at every client")
-    _, engine = run(setting, rule, options)
-    # Only `product` (which `auto` tries) has the owner tell codes, and only to the server.
-    told = {x.client for x in engine.messages if x.verb in ("send_label", "take_label")}
-    assert told <= ({"a"} if rule == "auto" else set())
+    fed, engine = run("vertical", rule, options, label_use=label_use)
+    assert (LABEL in fed.schema) is (label_use == "used")
+    assert not [x for x in engine.messages if x.verb in ("send_label", "take_label")]
     for message in engine.messages:
-        if message.to_client and message.client != "a":
-            assert b"zebra" not in inside(message.data), message.verb  # no category of the label
+        if message.client != "a":  # no category of the label
+            assert b"zebra" not in inside(message.data), message.verb
+
+
+@pytest.mark.parametrize(("rule", "options"), [each[1:] for each in RULES if each[0] == "vertical"])
+def test_a_label_that_is_sent_reaches_other_clients_in_one_message_and_by_rules_that_need_it(
+    rule: str, options: dict[str, Any]
+) -> None:
+    _, engine = run("vertical", rule, options)  # sent is the default
+    needed = rule not in LABEL_STAYS
+    verbs = [(x.verb, x.client) for x in engine.messages if x.to_client]
+    for client in ("b", "c"):
+        assert verbs.count(("take_label", client)) == needed
+    assert verbs.count(("send_label", "a")) == 2 * needed  # once for each of the others
+    assert not {("send_label", "b"), ("send_label", "c"), ("take_label", "a")} & set(verbs)
+    for message in engine.messages:
+        if message.to_client and message.client != "a" and message.verb != "take_label":
+            assert b"zebra" not in inside(message.data), message.verb
 
 
 def inside(data: bytes) -> bytes:

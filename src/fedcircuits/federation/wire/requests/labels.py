@@ -13,7 +13,7 @@ from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.requests.handshake import ROWS_AND_CLASSES, Ready
 from fedcircuits.federation.wire.requests.validation import Piece, Sealed
-from fedcircuits.federation.wire.verbs import Level, Reveals, Verb, declare
+from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,14 @@ class TakeLabel(Message):
     pieces: tuple[LabelPiece, ...]
 
 
+def _take_label(request: TakeLabel, terms: Terms, label: str | None) -> Asked:
+    """A client takes a label that it lacks; one of its own would be replaced by what comes."""
+    del terms
+    names = tuple(variable["name"] for variable in request.schema)
+    fault = None if label is None else f"the label {label!r} to be taken from others: it is here"
+    return Asked(names, fault)
+
+
 SEND_LABEL = declare(
     Verb(
         "send_label",
@@ -67,6 +75,7 @@ TAKE_LABEL = declare(
         (Reveals("server", Level.AGGREGATES, "rows of each class of the label"),),
         changes_state=True,
         most=1,
+        asks=_take_label,
         groups=ROWS_AND_CLASSES,
     )
 )
