@@ -190,7 +190,13 @@ def test_options_of_the_learner_are_parameters() -> None:
     same = fc.CircuitClassifier("mixture", options={"n_states": 2}).fit(X, y)
     np.testing.assert_array_equal(made.fit(X, y).predict_proba(X), same.predict_proba(X))
     search = GridSearchCV(fc.CircuitClassifier("mixture"), {"n_states": [1, 3]}, cv=2).fit(X, y)
-    assert search.best_params_["n_states"] in (1, 3)
+    scores = search.cv_results_["mean_test_score"]
+    best = [1, 3][int(np.argmax(scores))]
+    assert search.best_estimator_.get_params()["n_states"] == best
+    fewer, more = (
+        fc.CircuitClassifier("mixture", n_states=n).fit(X, y).predict_proba(X) for n in (1, 3)
+    )
+    assert np.abs(fewer - more).max() > 1e-6  # the option reaches the learner
     with pytest.raises(ValueError, match=r"no parameter 'n_state';.*did you mean 'n_states'"):
         fc.CircuitClassifier("mixture", n_state=2).fit(X, y)
     with pytest.raises(ValueError, match=r"no parameter 'sed'.*did you mean 'seed'"):
