@@ -334,7 +334,7 @@ def test_a_scheming_coordinator_is_refused_and_the_next_honest_run_works(
             ("propose", dataclasses.replace(plan, columns=columns[:1])),
             ("agree", m.Agree([{**schema[0], "closed": True}, *schema[1:]], 5, None)),
             ("cluster", m.Cluster(CLUSTERS, [LABEL], 2, False, True)),
-            ("ask", m.Ask(ModelName(JobId(JobKind.SUBSPACE, 0)), "log_prob", "v", 20)),
+            ("ask", m.Ask(ModelName(JobId(JobKind.SUBSPACE, 0)), "log_prob", "v", 20, False)),
             ("digests", m.AskDigests("salt", "a", "")),
             ("align", m.Align(np.array([7] * 20))),
         ]

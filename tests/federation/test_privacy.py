@@ -163,6 +163,27 @@ def test_with_a_label_that_is_used_nobody_receives_the_partition_of_the_label() 
         assert (other.accuracy > 0.95) is told, other
 
 
+def test_likelihoods_for_em_leave_out_a_label_that_is_used() -> None:
+    """With the models in hand a server finds the label in likelihoods that include it."""
+    fed, engine = run("vertical", "em", {"n_clusters": 3}, label_use="used")
+    rows = planted("vertical")["a"].set_index(CUSTOMER)
+    mine = [x for x in engine.messages if x.client == "a"]
+    aligned = m.Align.from_bytes(next(x.data for x in mine if x.verb == "align" and x.to_client))
+    (chosen,) = named_choices([x.data for x in mine if x.to_client], aligned.rows.size)
+    asked = rows.iloc[aligned.rows[chosen]]
+    whole = asked.notna().all(axis=1).to_numpy()  # what is missing may be a state to the client
+    assert whole.sum() > 100
+    models = {key.name: model for key, model in fed.fitted.models.items() if key.client == "a"}
+    exchanged = [x.data for x in mine if x.verb == "ask"]
+    assert len(exchanged) == 2 * len(models) == 6
+    for request, reply in zip(exchanged[::2], exchanged[1::2], strict=True):
+        model = models[m.Ask.from_bytes(request).model]
+        assert LABEL in model.schema
+        told = m.Answer.from_bytes(reply).values
+        expected = model.log_prob(asked.drop(columns=LABEL)).to_numpy()
+        np.testing.assert_allclose(told[whole], expected[whole], atol=1e-9)
+
+
 def test_independent_tells_nothing_of_single_rows() -> None:
     _, engine = run("vertical", "independent", {"n_clusters": 2})
     for party in ("server", "b", "c"):

@@ -233,10 +233,11 @@ def test_a_label_that_is_used_is_told_of_no_row() -> None:
 
 def test_likelihoods_of_rows_are_struck_whatever_the_server_claims() -> None:
     bank = silo(Policy(columns=("salary", "age", "diag")), label="diag")
-    em = Em().steps(Facts("vertical", "some"))
-    told = bank.propose(label="diag", candidates=(m.PlannedRule("em", em),))
-    assert isinstance(told, str)
-    assert "row evidence" in told
+    for private, words in ((True, "row evidence"), (False, "the label of single rows")):
+        em = Em(label_private=private).steps(Facts("vertical", "some"))
+        told = bank.propose(label="diag", candidates=(m.PlannedRule("em", em),))
+        assert isinstance(told, str)
+        assert words in told
     bank.propose(label="diag")
     bank.label = "diag"
     bank.agree()
@@ -244,9 +245,10 @@ def test_likelihoods_of_rows_are_struck_whatever_the_server_claims() -> None:
     bank.ask("fit", m.Fit((job,), True), m.Fitted)
     bank.ask("name_rows", m.NameRows("v", NONE), m.Ready)
     for what in ("log_prob", "label"):
-        told = bank.ask("ask", m.Ask(ModelName(job.id), what, "v", N), m.Answer)
-        assert isinstance(told, str)
-        assert "row evidence" in told
+        for with_label, words in ((False, "row evidence"), (True, "the label of single rows")):
+            told = bank.ask("ask", m.Ask(ModelName(job.id), what, "v", N, with_label), m.Answer)
+            assert isinstance(told, str)
+            assert words in told
 
 
 def test_evidence_is_sealed_for_clients_of_the_run_alone() -> None:

@@ -42,7 +42,7 @@ class Em(Declared):
     Attributes:
         n_clusters: K at each client.
         n_steps: most EM steps.
-        label_private: cluster without the label at its owner.
+        label_private: cluster without the label at its owner, and leave it out of likelihoods.
     """
 
     n_clusters: int = 16
@@ -60,7 +60,8 @@ class Em(Declared):
             return ()
         within = not self.label_private
         cluster = step(m.CLUSTER, n_clusters=self.n_clusters, within_label=within, send_rows=False)
-        return (cluster, step(m.FIT), step(m.NAME_ROWS), step(m.ASK, MANY))
+        ask = step(m.ASK, MANY, label_in_evidence=within)
+        return (cluster, step(m.FIT), step(m.NAME_ROWS), ask)
 
     def train(self, server: Server, take: TakeModels) -> FittedParts:
         """Cluster, fit, gather log-likelihoods, EM on q."""
@@ -79,7 +80,9 @@ class Em(Declared):
             table = np.zeros((common.size, sizes[client]))
             mine = sorted(k for k in found.models if k.client == client)
             for key in mine:  # the features, and the label where it is a factor of its own
-                table[:, cell_of(key)[0]] += ask_by_number(server, key, common, "log_prob")
+                table[:, cell_of(key)[0]] += ask_by_number(
+                    server, key, common, "log_prob", label_in_evidence=not self.label_private
+                )
             fitted = {cell_of(key)[0] for key in mine}
             table[:, [k for k in range(sizes[client]) if k not in fitted]] = -np.inf
             log_probs.append(table)

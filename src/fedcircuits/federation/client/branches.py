@@ -20,7 +20,7 @@ from fedcircuits.circuits.root_states import state_circuit
 from fedcircuits.density import Density, Learner, LearnsBranch
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
-from fedcircuits.federation.client.jobs import fitted_model
+from fedcircuits.federation.client.jobs import fitted_model, without_label
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import NONE, JobId, ModelName
 from fedcircuits.schema import Table
@@ -52,11 +52,7 @@ def branch_of(
     learner = make_learner(label)
     if isinstance(learner, LearnsBranch):
         return learner.branch(table, shares, rng, label_in_evidence=label_in_evidence)
-    seen = table
-    if label is not None and not label_in_evidence:
-        observed = table.observed.copy()
-        observed[:, table.schema.position(label)] = False
-        seen = replace(table, observed=observed)
+    seen = table if label_in_evidence else without_label(table, label)
     # Without the label's name: in a class it is a column like any other.
     return _class_by_class(make_learner(None), table, seen, shares, rng)
 

@@ -41,6 +41,15 @@ def labels(table: Table, label: str | None, client: str) -> tuple[IntArray, Bool
     return codes, known
 
 
+def without_label(table: Table, label: str | None) -> Table:
+    """The table with no cell of the label observed: what is computed from it does not tell one."""
+    if label is None or label not in table.schema:
+        return table
+    observed = table.observed.copy()
+    observed[:, table.schema.position(label)] = False
+    return replace(table, observed=observed)
+
+
 def label_counts(table: Table, label: str | None) -> list[float]:
     """Rows of each class; nothing where the client does not hold the label."""
     if label is None or label not in table.schema:

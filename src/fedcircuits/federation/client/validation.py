@@ -17,7 +17,7 @@ from fedcircuits.density.tilt import log_within_states, n_states_of, state_value
 from fedcircuits.errors import FedcircuitsError, StorageError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
-from fedcircuits.federation.client.jobs import labels
+from fedcircuits.federation.client.jobs import labels, without_label
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.sealing import SealingKey, seal
@@ -189,7 +189,7 @@ class Validation:
     @handles(m.ASK)
     def _ask(self, request: m.Ask) -> m.Answer:
         """Log-likelihoods of aligned rows, for the weights of the rule `em`."""
-        return m.Answer(self._evidence(request))
+        return m.Answer(self._evidence(request, label_in_evidence=request.label_in_evidence))
 
     @handles(m.ASK_SEALED)
     def _ask_sealed(self, request: m.AskSealed) -> m.Sealed:
@@ -199,6 +199,10 @@ class Validation:
             seal(self._evidence(request), self._recipient(request.key), context), context
         )
 
-    def _evidence(self, request: m.Ask | m.AskSealed) -> FloatArray:
+    def _evidence(
+        self, request: m.Ask | m.AskSealed, *, label_in_evidence: bool = True
+    ) -> FloatArray:
         rows = self._have().rows(self._aligned.named(request.rows))
+        if not label_in_evidence:
+            rows = without_label(rows, self._label)
         return evidence(request, self._model(request.model), rows, self._label, self.name)

@@ -32,9 +32,12 @@ EVIDENCE = (*KEYS, step(m.NAME_ROWS), step(m.ASK_SEALED, MANY))
 Reply = TypeVar("Reply", bound=m.Judged)
 
 
-def ask_by_number(server: Server, key: ModelKey, numbers: IntArray, what: str) -> FloatArray:
+def ask_by_number(
+    server: Server, key: ModelKey, numbers: IntArray, what: str, *, label_in_evidence: bool
+) -> FloatArray:
     """A client's answer about aligned rows of its own: "log_prob" (n,) or "label" (n, Y)."""
-    request = m.Ask(key.name, what, name_rows(server, key.client, numbers), numbers.size)
+    rows = name_rows(server, key.client, numbers)
+    request = m.Ask(key.name, what, rows, numbers.size, label_in_evidence)
     return np.asarray(server.call(m.ASK, {key.client: request})[key.client].values)
 
 

@@ -28,12 +28,16 @@ from fedcircuits.federation.wire.verbs import (
 
 @dataclass(frozen=True)
 class Ask(Message):
-    """Server: evaluate a model on n of the client's aligned rows, named earlier."""
+    """Server: evaluate a model on n of the client's aligned rows, named earlier.
+
+    The answer leaves the label out unless `label_in_evidence`.
+    """
 
     model: ModelName
     what: str
     rows: str
     n_rows: int
+    label_in_evidence: bool
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,7 @@ ASK = declare(
             ),
         ),
         reads_models=True,
+        tells_label=lambda asked: bool(asked.get("label_in_evidence", True)),
     )
 )
 QUERY = declare(
