@@ -203,6 +203,21 @@ def test_a_label_that_is_used_is_not_told() -> None:
     assert np.isfinite(fed.log_prob(table(n=10).drop(columns=ID))).all()
 
 
+@pytest.mark.parametrize("learner", ["factorised", "mixture"])
+@pytest.mark.parametrize("rule", ["latent", "joint", "em"])
+@pytest.mark.slow
+def test_where_a_policy_refuses_to_send_the_label_the_run_goes_on_with_one_that_is_used(
+    rule: str, learner: str
+) -> None:
+    members = guarded("vertical", dataclasses.replace(OPEN, label="used"), learner)
+    asked: dict[str, Any] = {"id": ID, "label": LABEL, "min_rows": 1, "trust": "one owner"}
+    transport = engine(members)
+    with pytest.warns(FedcircuitsWarning, match=r"'bought' is used and not sent"):
+        fed = fc.federate(engine=transport, agreement=rule, n_clusters=3, **asked)
+    assert not [x for x in transport.messages if x.verb in ("send_label", "take_label")]
+    assert np.isfinite(fed.log_prob(table(n=10).drop(columns=ID))).all()
+
+
 def test_a_label_that_is_not_offered_as_one_is_not_used() -> None:
     member = client("a", table(), Policy(label="no"))
     with pytest.raises(FederationError, match=f"{LABEL!r} as the label"):

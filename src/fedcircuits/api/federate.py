@@ -130,7 +130,7 @@ def _federate(
     return made
 
 
-# Rules that do nothing with a label that others hold.
+# Rules that do nothing with a label that others hold; `em` still tells the server about its own.
 LABEL_STAYS = ("independent", "em")
 
 
@@ -214,7 +214,7 @@ class FederationRun:
         if settings.id is not None:
             server.align()
             some = server.label_holders and not server.label_is_shared
-            if server.label_use == "sent" and some and self._rule_name not in LABEL_STAYS:
+            if server.label_use == "sent" and some and self._rule_name != "independent":
                 self._send_label(server)
         elif server.setting == "vertical":
             raise FederationError(
@@ -232,7 +232,8 @@ class FederationRun:
         try:
             for client, why in server.struck.get(LABEL_SENT, {}).items():
                 raise RefusedError(client, why)
-            server.share_label()
+            if self._rule_name not in LABEL_STAYS:
+                server.share_label()
         except RefusedError as error:
             if self._rule_name == "product" or self.settings.operation != "mixture":
                 raise  # nothing can be done without it

@@ -9,7 +9,7 @@ from typing import Any
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.agreement.anchors import Anchors
-from fedcircuits.federation.agreement.auto import TRIAL, possible, with_private
+from fedcircuits.federation.agreement.auto import LABEL_PRIVATE, TRIAL, possible, with_private
 from fedcircuits.federation.agreement.base import Rule, described, joined
 from fedcircuits.federation.agreement.by_name import RULES
 from fedcircuits.federation.server.server import Planner, Server
@@ -43,7 +43,7 @@ def planner(
 
     def make(server: Server) -> m.Plan:
         rules, tries = _rules(server, agreement, options), len(server.clients)
-        facts = server.facts
+        facts = unsent = server.facts
         optional: tuple[m.PlannedRule, ...] = ()
         if label_sent and id is not None and facts.label == "some":
             sent = (step(m.SEND_LABEL, len(server.clients)), step(m.TAKE_LABEL))
@@ -69,7 +69,7 @@ def planner(
             tries=tries,
             common=tuple(common),
             optional=optional,
-            candidates=_planned(facts, rules, agreement == "auto")
+            candidates=_planned(facts, unsent, rules, agreement == "auto")
             if operation == "mixture"
             else (m.PlannedRule(operation, (step(m.FIT_CLASSIFIER),)),),
         )
@@ -84,9 +84,25 @@ def check_allowed(server: Server, rule: Rule) -> None:
         raise FederationError(f"the rule {rule.name!r} is not allowed: {joined(reasons)}")
 
 
-def _planned(facts: Facts, rules: list[Rule], compared: bool) -> tuple[m.PlannedRule, ...]:
+def _planned(
+    facts: Facts, unsent: Facts, rules: list[Rule], compared: bool
+) -> tuple[m.PlannedRule, ...]:
+    """Every rule with its steps.
+
+    Args:
+        facts: of the run, where the label is sent if it is to be.
+        unsent: where it is not: rules that keep it private are what remains then.
+        rules: that may be taken.
+        compared: whether they are tried first.
+    """
     trial = TRIAL if compared and len(rules) > 1 and facts.setting != "horizontal" else ()
-    return tuple(m.PlannedRule(described(rule), (*rule.steps(facts), *trial)) for rule in rules)
+    return tuple(
+        m.PlannedRule(
+            described(rule),
+            (*rule.steps(unsent if getattr(rule, LABEL_PRIVATE, False) else facts), *trial),
+        )
+        for rule in rules
+    )
 
 
 def _rules(server: Server, agreement: str | Rule, options: Mapping[str, Any]) -> list[Rule]:
