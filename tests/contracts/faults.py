@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 
-def slow_to_fit(n: int = 2500) -> pd.DataFrame:
+def slow_to_fit(n: int = 60_000) -> pd.DataFrame:
     """Rows that take the default learner a second or more; the label is `y`."""
     rng = np.random.default_rng(0)
     hidden = rng.integers(4, size=n)

@@ -156,9 +156,14 @@ def told(running: subprocess.Popen[str]) -> dict[str, Any]:
     return answer
 
 
+def federated_here(place: Place, options: dict[str, Any]) -> Any:
+    """The model of the same run in this process: a policy says which values leave, here too."""
+    return fc.federate(policies=Policy.from_toml(place.folder / "policy.toml"), **options)
+
+
 def answers_alike(place: Place, options: dict[str, Any]) -> bool:
     """Whether the model that was fetched answers, to the last bit, as that of this process."""
-    here = fc.federate(policies=Policy.from_toml(place.folder / "policy.toml"), **options)
+    here = federated_here(place, options)
     there = fc.load(place.folder / "model.fc")
     rows = table(n=40, seed=1)[list(here.schema.names)]
     return bool(here.log_prob(rows).tolist() == there.log_prob(rows).tolist())
@@ -220,7 +225,7 @@ def test_silo_killed_is_left_out_and_its_restart_completes_the_model(
 ) -> None:
     options = place.write("horizontal", agreement="product", timeout=150, learner="hclt")
     running = coordinate(place)
-    place.wait_for("fit", "begins", running)
+    place.wait_for("fit_tilt", "begins", running)
     lost = family(place.silos["c"].pid)
     place.silos["c"].kill()
     place.silos["c"].wait()
@@ -234,7 +239,7 @@ def test_silo_killed_is_left_out_and_its_restart_completes_the_model(
         answer = told(coordinate(place))
     assert answer["dropped"] == {}
     assert answer["setting"] == "horizontal"
-    assert answer["asked"]["fit"] == 1  # of c alone
+    assert answer["asked"].get("fit", 0) <= 1  # of c alone, unless its last act was to answer
     assert answers_alike(place, options)
 
 
@@ -276,7 +281,7 @@ def test_rows_and_columns_split_over_three_give_the_model_of_one_process(
 
 def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> None:
     options = place.write("hybrid", agreement="product")
-    here = fc.federate(**options)
+    here = federated_here(place, options)
     federation = read_parties(place.file)
     rows = table(seed=1)[["height", "colour", "visits", "size"]]
     with Parties(Kits(place.kits), federation.client_settings()) as engine:
@@ -289,7 +294,8 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
         np.testing.assert_allclose(answer, here.log_prob(rows), rtol=0, atol=1e-9)
         assert engine.replay.asked["query"] == 3  # 120 rows, one task for each party
 
-        refused = engine.call("send_label", {"a": m.AskLabel().to_bytes()}, timeout=60)["a"]
+        label = m.AskLabel(np.zeros(1, dtype=np.uint8), "00" * 32)
+        refused = engine.call("send_label", {"a": label.to_bytes()}, timeout=60)["a"]
         assert isinstance(refused, bytes)
         assert "PolicyError" in m.Failed.from_bytes(refused).error
         for verb in ("rows", "hello", "read"):

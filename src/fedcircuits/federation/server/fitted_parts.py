@@ -7,7 +7,7 @@ is glued again from what is there rather than trained again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,10 +19,11 @@ from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.server.heads import ClientHead
-from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.server import Reply, Request, Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import NONE, Job, ModelKey, ModelName
 from fedcircuits.federation.wire.transport import RefusedError
+from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema
 
 Reports = dict[str, dict[str, tuple[FitReport, ...]]]
@@ -144,6 +145,22 @@ def drop_or_raise(server: Server, client: str, error: ClientError) -> None:
         names = ", ".join(map(repr, alone[:5])) + (", ..." if len(alone) > 5 else "")
         raise LostClientError(client, f"{why}; it alone holds {names}")
     server.drop(client, str(error))
+
+
+def call_or_drop(
+    server: Server, verb: Verb[Request, Reply], requests: Mapping[str, Request]
+) -> dict[str, Reply]:
+    """As `Server.call`, going on without a client that fails where others hold all it holds.
+
+    A refusal is an error: the step is left out or another rule is chosen, no client.
+    """
+    answers, failures = server.try_call(verb, requests)
+    for error in failures.values():
+        if isinstance(error, RefusedError):
+            raise error
+    for client, error in failures.items():
+        drop_or_raise(server, client, error)
+    return answers
 
 
 def indicator_leaf(schema: Schema, label: str, code: int) -> Circuit:

@@ -12,7 +12,7 @@ from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.agreement._shared.tilts import TRIES, fit_tilts
 from fedcircuits.federation.agreement._shared.validation import only_rows, scorer
 from fedcircuits.federation.client.tilting import tables_of
-from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
+from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, call_or_drop
 from fedcircuits.federation.server.heads import ClientHead
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.tilts import combined
@@ -34,7 +34,8 @@ def head_steps(facts: Facts) -> tuple[Step, ...]:
 def with_heads(server: Server, fitted: FittedParts, take: TakeModels, head: bool) -> FittedParts:
     """The fitted parts with trees of every client, where models are gathered and a tilt is there.
 
-    A client whose policy lets no trees leave is no error: then there is no head.
+    A client whose policy lets no trees leave is no error: then there is no head. One that is lost
+    here leaves with its models.
     """
     if not head or take.keep or not fitted.tilts or combined(fitted) is None:
         return fitted
@@ -42,6 +43,8 @@ def with_heads(server: Server, fitted: FittedParts, take: TakeModels, head: bool
         heads = _rows(server) if server.setting == "horizontal" else _columns(server)
     except RefusedError:
         return fitted
+    for client in set(fitted.tilts) - set(server.clients):
+        fitted = fitted.without(client)
     return replace(fitted, heads={c: made for c, made in heads.items() if c in fitted.tilts})
 
 
@@ -56,7 +59,7 @@ def _asked(
 
 def _rows(server: Server) -> dict[str, ClientHead]:
     """Every client's trees, and its own pool."""
-    found = server.call(m.FIT_HEAD, {c: _asked(server, c) for c in server.clients})
+    found = call_or_drop(server, m.FIT_HEAD, {c: _asked(server, c) for c in server.clients})
     return {
         client: ClientHead.of(_asked(server, client).columns, reply.trees, reply.pool, 0)
         for client, reply in found.items()

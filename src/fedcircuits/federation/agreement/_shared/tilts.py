@@ -22,6 +22,7 @@ from fedcircuits.federation.agreement._shared.aligned import (
 )
 from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.client.tilting import tables_of, tilt_of
+from fedcircuits.federation.server.fitted_parts import call_or_drop
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import MANY, Facts, Step, step
@@ -58,7 +59,7 @@ def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
     if server.setting == "horizontal" or len(server.clients) == 1:
         mixed = mixed or len(server.clients) > 1
         requests = {c: _request(server, c, mixed=mixed) for c in server.clients}
-        found = server.call(m.FIT_TILT, requests)
+        found = call_or_drop(server, m.FIT_TILT, requests)
         if not all(reply.tilts for reply in found.values()):
             return None
         return {client: tilt_of(reply.tables) for client, reply in found.items()}
