@@ -108,10 +108,18 @@ def _as_frame(rows: Any) -> pd.DataFrame:
     return rows
 
 
+def put(data: object) -> Ref:
+    """Store an object in the cluster; it stays as long as its reference is held."""
+    return ray.put(data)
+
+
 def start_member(
-    record: bytes, make: str, rows: Any, identity: str, max_restarts: int, wants: dict[str, Any]
+    record: Ref, make: str, rows: Any, identity: str, max_restarts: int, wants: dict[str, Any]
 ) -> Any:
-    """Start an actor with a client in it; actors are spread over the nodes."""
+    """Start an actor with a client in it; actors are spread over the nodes.
+
+    A restart reads the record and the rows again: the caller must hold their references till then.
+    """
     options = {"max_restarts": max_restarts, "scheduling_strategy": "SPREAD", **wants}
     return ray.remote(Member).options(**options).remote(record, make, rows, identity)
 

@@ -77,6 +77,7 @@ class RayEngine(Closing):
         self._progress = progress
         self._actors: dict[str, Any] = {}
         self._places: dict[str, Place] = {}
+        self._held: dict[str, tuple[Any, Any]] = {}  # what a restarted client is made of
         self._show(0.0, "connecting to Ray")
         ours = cluster.CONNECTION.open(address, token, tls)
         # Also runs when the engine is forgotten or Python ends.
@@ -84,8 +85,10 @@ class RayEngine(Closing):
         try:
             for name in sorted(specs):
                 there = (rows or {}).get(name)
+                record = cluster.put(specs[name])
+                self._held[name] = (record, there)
                 self._actors[name] = cluster.start_member(
-                    specs[name],
+                    record,
                     make,
                     there,
                     _identity(specs[name], there),
