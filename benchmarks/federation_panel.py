@@ -80,6 +80,8 @@ def positive(model: fc.Density, split: datasets.Split) -> np.ndarray:
     """(n,) probability of the positive class of the test rows."""
     rows = split.test[[c for c in split.test if c in model.schema.names and c != split.label]]
     proba = model.predict_proba(rows, split.label, unknown="missing")
+    if split.positive not in proba:  # a client of one class has never seen the other
+        return np.zeros(len(proba))
     return proba[split.positive].to_numpy()
 
 
@@ -294,6 +296,8 @@ def page(folder: Path, command: str) -> None:
             "Standard deviations divide by n - 1; changes are paired by seed; the error over test "
             f"rows is a bootstrap ({BOOTSTRAP} draws) of the paired difference, for the "
             "centralised model of its AUC. With one seed there is no spread over seeds (nan).",
+            "Changes in nats compare densities on the grids that each model has: where clients "
+            "agree on other atoms than one table has (Spambase), they say nothing.",
             "'one alone' is the first client that holds the label, with its rows and columns. "
             "'LightGBM' beside a split is the average of the clients' log-odds (rows) or late "
             "fusion of one model a client on a tenth of the rows, with the label at all "
