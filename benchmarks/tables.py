@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import os
-import platform
 import textwrap
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from fedcircuits.experiments import records
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "benchmarks"
@@ -18,23 +18,13 @@ WIDTH = 118  # of a line of docs; tables and code are left as they are
 
 def machine() -> str:
     """Processor, cores and versions, in words."""
-    model = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    except OSError:
-        pass
     packages = []
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:
             packages.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, " + ", ".join(
-        packages
-    )
+    return ", ".join([records.machine(), *packages])
 
 
 def write(
