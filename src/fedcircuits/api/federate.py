@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
 
-import numpy as np
-
 from fedcircuits.api.client_spec import ClientLearner
 from fedcircuits.api.learn import DEFAULT_LEARNER
 from fedcircuits.api.load import classifier_from_bytes, from_bytes
@@ -18,23 +16,20 @@ from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings, T
 from fedcircuits.api.watched import Stages, Watched
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, unknown_name
 from fedcircuits.federation.agreement import Rule, make_rule, refused_ones, with_label_use
-from fedcircuits.federation.agreement._shared.heads import with_heads
-from fedcircuits.federation.agreement._shared.tilts import fit_tilts
+from fedcircuits.federation.agreement.newcomer import fit_like, together
 from fedcircuits.federation.agreement.planning import check_allowed, planner
-from fedcircuits.federation.agreement.product import with_tilts
 from fedcircuits.federation.model.ensemble import FederatedEnsemble, train_ensemble
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.model.headed_federation import HeadedFederation
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
 from fedcircuits.federation.policy.policy import QUERIES, Policy
-from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientError, TakeModels, fit
+from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientError, TakeModels
 from fedcircuits.federation.server.lost_clients import reason, warn_of_lost
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Planner, Server
 from fedcircuits.federation.server.settings import LabelUse
 from fedcircuits.federation.server.why import Why
 from fedcircuits.federation.wire.ledger import Ledger
-from fedcircuits.federation.wire.names import NONE, Job, JobKind
 from fedcircuits.federation.wire.requests import LABEL_SENT
 from fedcircuits.federation.wire.transport import RefusedError, Transport
 from fedcircuits.schema import Data, Kind, Schema
@@ -336,7 +331,7 @@ class FederationRun:
             if set(server.schema.names) != set(fed.fitted.schema.names):
                 missing = set(fed.fitted.schema.names) - set(server.schema.names)
                 raise ClientError(name, f"it lacks {', '.join(map(repr, sorted(missing)[:5]))}")
-            found = self._fit_like(fed.fitted, name, server)
+            found = fit_like(fed.fitted, name, server, self._take(server))
         except BaseException:
             transport.close()
             raise
@@ -344,37 +339,13 @@ class FederationRun:
             transport.close()
         return self._glue(
             fed.rule,
-            _together(fed.fitted, found),
+            together(fed.fitted, found),
             server,
             ledger=Ledger([*fed.ledger.entries, *server.ledger.entries]),
             dropped={k: v for k, v in fed.dropped.items() if k != name},
             n_rows={**fed.n_rows, **server.n_rows},
             why=fed.why,
         )
-
-    def _fit_like(self, others: FittedParts, name: str, server: Server) -> FittedParts:
-        """Have the newcomer fit what the others have fitted: every job is on all columns."""
-        features = tuple(n for n in server.schema.names if n != server.label or not others.tilts)
-        jobs = {
-            key.job: Job(key.job, features, per_label=by_class, mixed=by_class)
-            for key in others.models
-            for by_class in [key.cls != NONE]
-        }
-        if any(job.kind is not JobKind.SUBSPACE for job in jobs):
-            raise FederationError("a client that was trained alone is clustered: train again")
-        tables = {}
-        if "label" in others.tables:
-            tables["label"] = np.asarray(server.label_counts[name])
-        found = FittedParts(server.schema, server.label, tables=tables)
-        found = fit(server, [(name, job) for job in jobs.values()], self._take(server), found)
-        if not others.tilts:
-            return found
-        tilts = fit_tilts(server, mixed=True)
-        if tilts is None:
-            raise ClientError(name, "its learner fits no tilt of the label, as the others' do")
-        found = with_tilts(found, tilts)
-        take = self._take(server)
-        return with_heads(server, found, take, bool(others.heads))
 
     def retrain(self, clients: list[str]) -> FederatedCircuit:
         """Train again with some of the clients, schema and grids agreed anew."""
@@ -414,18 +385,3 @@ class _Some:
 def _is_remote(made: FederatedCircuit | FederatedEnsemble) -> bool:
     """Whether models stayed at clients though they were to be gathered: they cannot be encoded."""
     return isinstance(made, FederatedEnsemble) and made.is_remote
-
-
-def _together(a: FittedParts, b: FittedParts) -> FittedParts:
-    """Return the fitted parts of two disjoint sets of clients whose rows add up."""
-    tables = {k: np.asarray(t + b.tables[k]) for k, t in a.tables.items() if k in b.tables}
-    return replace(
-        a,
-        models={**a.models, **b.models},
-        rows={**a.rows, **b.rows},
-        tables=tables,
-        seconds={**a.seconds, **b.seconds},
-        reports={**a.reports, **b.reports},
-        tilts={**a.tilts, **b.tilts},
-        heads={**a.heads, **b.heads},
-    )

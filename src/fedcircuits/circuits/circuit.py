@@ -31,11 +31,11 @@ from fedcircuits.circuits.structure import Structure, floats, scope_bits
 from fedcircuits.density import Density
 from fedcircuits.density.cells import grid_cells
 from fedcircuits.density.fit_report import FitReport
-from fedcircuits.density.grid_quantiles import quantiles_on
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError, StructureError
 from fedcircuits.schema import Grid, Schema, Table
 from fedcircuits.schema.events import Region
+from fedcircuits.schema.grids.quantiles import quantiles_on
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,7 +83,7 @@ class Auto:
         """Mean log p(label | rest) or mean log-density of the judging rows; -inf counts as is."""
         rows = judge.columns(list(model.schema.names))
         rows = replace(rows, schema=model.schema)
-        weights = np.ones(len(rows)) if rows.weights is None else rows.weights
+        weights = rows.row_weights
         if self.label is None:
             return float(np.average(model.log_prob_table(rows), weights=weights))
         at = model.schema.position(self.label)

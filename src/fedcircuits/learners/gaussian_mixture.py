@@ -44,7 +44,7 @@ class GaussianMixture:
         if len(table) == 0:
             raise LearningError("cannot learn from a table without rows")
         schema = table.schema.with_grids(table)
-        weights = np.ones(len(table)) if table.weights is None else table.weights
+        weights = table.row_weights
         groups = [weights]
         if self.label is not None and self.label in schema:
             at = schema.position(self.label)

@@ -8,15 +8,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcircuits.arrays import FloatArray
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Table, Variable
 from fedcircuits.schema.grids.sketch import Sketch
 from fedcircuits.schema.schema import label_grid
+from fedcircuits.schema.variable import is_often_missing
 
 Missing = Literal["state", "marginalise"]
-# A share of missing cells (and a number of rows) from which missingness is worth a state.
-FREQUENT_SHARE, FREQUENT_ROWS = 0.005, 10
 # A column of at least this many rows, all different, is a name for the row and not a measurement.
 ID_ROWS = 30
 # Rank correlation from which a pair of numbers gets a warning; rows and columns that are examined.
@@ -42,6 +41,12 @@ class Coded:
     cards: tuple[int, ...]
     ordered: tuple[bool, ...]
     warnings: tuple[str, ...]
+
+    def bins(self, columns: list[int]) -> tuple[IntArray, ...]:
+        """States of each of some columns that are neighbouring bins of a grid, along the axis."""
+        grids = [self.table.schema.variables[at].grid for at in columns]
+        none = np.zeros(0, dtype=np.int64)
+        return tuple(none if grid is None else grid.interval_states for grid in grids)
 
 
 def prepare(
@@ -191,12 +196,13 @@ def _is_id(variable: Variable, seen: FloatArray) -> bool:
 
 def _with_missing_states(table: Table, label: str | None) -> Table:
     """Return the table with a state "missing" in columns that often lack a value."""
-    least = max(FREQUENT_ROWS, FREQUENT_SHARE * len(table))
     values, observed = table.values.copy(), table.observed.copy()
     changed = []
     for at, variable in enumerate(table.schema):
         gaps = ~table.observed[:, at]
-        wanted = variable.missing_state or (gaps.sum() >= least and variable.grid is None)
+        wanted = variable.missing_state or (
+            is_often_missing(int(gaps.sum()), len(table)) and variable.grid is None
+        )
         if variable.name == label or gaps.all() or not wanted:
             continue
         changed.append(replace(variable, missing_state=True))

@@ -326,7 +326,7 @@ def _grow(model: Any, table: Table, label: str, smoothing: float) -> Trees:
     rows = table.rows(known)
     features = FeatureMap.of(rows, label)
     y = rows.values[:, at].astype(np.int64)
-    weights = np.ones(y.size) if rows.weights is None else rows.weights
+    weights = rows.row_weights
     model.fit(features.inputs(rows), y, sample_weight=rows.weights)
     prior = np.bincount(y, weights, minlength=len(variable.categories)) / weights.sum()
     parts = [

@@ -63,6 +63,11 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({len(self)} rows of {len(self.schema)} variables)"
 
+    @property
+    def row_weights(self) -> FloatArray:
+        """(n,) how often each row counts; ones where the table has no weights."""
+        return np.ones(len(self)) if self.weights is None else self.weights
+
     def rows(self, which: slice | IntArray | BoolArray) -> Table:
         """Some of the rows."""
         weights = None if self.weights is None else self.weights[which]

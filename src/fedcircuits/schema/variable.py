@@ -16,6 +16,8 @@ from fedcircuits.schema.times import from_numbers
 Kind = Literal["continuous", "count", "categorical", "binary"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Category = str | int | float | bool
+# Missingness is worth a state of its own from this share of the rows and this many of them.
+FREQUENT_SHARE, FREQUENT_ROWS = 0.005, 10
 
 
 class _Missing:
@@ -26,6 +28,11 @@ class _Missing:
 
 
 MISSING = _Missing()
+
+
+def is_often_missing(n_missing: int, n_rows: int) -> bool:
+    """Whether a column lacks values in so many rows that "missing" should be a state of it."""
+    return n_missing >= max(FREQUENT_ROWS, FREQUENT_SHARE * n_rows)
 
 
 def canonical_category(value: object) -> Category:

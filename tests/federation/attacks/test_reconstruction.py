@@ -18,8 +18,9 @@ from fedcircuits import encoding
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.federation.wire.verbs import Level
-from reconstruction import Reconstruction, Seen, opaque, per_row, recovered
+from reconstruction import Reconstruction, recovered
 from recorder import Recorder
+from row_arrays import Seen, opaque, per_row
 
 N, ID, LABEL = 420, "id", "y"
 LEAST = 50  # entries: more than states of a column or clusters, fewer than rows

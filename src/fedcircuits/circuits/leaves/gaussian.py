@@ -15,7 +15,7 @@ from fedcircuits.circuits.leaves.within import Within
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.grids.grid import Grid
-from fedcircuits.schema.grids.states import common_exponent, times_power
+from fedcircuits.schema.grids.powers import common_exponent, times_power
 from fedcircuits.schema.variable import Variable
 
 _OPEN_ENDS = {"low": -np.inf, "high": np.inf}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.schema.grids.states import common_exponent, times_power
+from fedcircuits.schema.grids.powers import common_exponent, times_power
 
 SUM_TOLERANCE = 1e-9
 

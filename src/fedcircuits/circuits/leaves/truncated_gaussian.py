@@ -22,7 +22,7 @@ from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.errors import LearningError
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.grids.grid import Grid
-from fedcircuits.schema.grids.states import common_exponent, times_power
+from fedcircuits.schema.grids.powers import common_exponent, times_power
 from fedcircuits.schema.variable import Variable
 
 

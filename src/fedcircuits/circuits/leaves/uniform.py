@@ -12,7 +12,7 @@ from fedcircuits.circuits.leaves.within import Within, cut_leaves
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.grids.grid import Grid
-from fedcircuits.schema.grids.states import uniform_moment, uniform_variance
+from fedcircuits.schema.grids.powers import uniform_moment, uniform_variance
 from fedcircuits.schema.variable import Variable
 
 

@@ -228,7 +228,8 @@ def _step(
         )
         for client in server.clients
     }
-    answers, failures = server.try_call(m.BRANCH, requests)
+    failures: dict[str, ClientError] = {}
+    answers = server.call(m.BRANCH, requests, failures)
     for client, error in failures.items():
         drop_or_raise(server, client, error)
     return None if failures else answers

@@ -72,7 +72,8 @@ def _rounds(
             )
             for at, client in enumerate(server.clients)
         }
-        replies, failures = server.try_call(m.ROUND, requests)
+        failures: dict[str, ClientError] = {}
+        replies = server.call(m.ROUND, requests, failures)
         for client, reply in replies.items():
             seconds[client] += float(reply.seconds.sum())
         if failures:

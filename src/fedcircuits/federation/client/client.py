@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from threadpoolctl import threadpool_limits
 from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.contracts import Rounds
-from fedcircuits.density.tilt import Tilt, n_states_of
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError, FedcircuitsError
-from fedcircuits.federation.client.aligned_rows import AlignedRows
+from fedcircuits.federation.client.aligned_rows import AlignedRows, Aligning
 from fedcircuits.federation.client.answer import Answering
 from fedcircuits.federation.client.branches import Branch, Branches, branch_of
 from fedcircuits.federation.client.classifiers import train_classifier
@@ -36,13 +35,13 @@ from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS, Cells
 from fedcircuits.federation.client.heads import Heads
-from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, label_counts, labels
+from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, for_job, label_counts
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.client.tilting import Tilting
 from fedcircuits.federation.client.validation import Validation
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.ids import check_distinct, check_secret, digests, fingerprint
+from fedcircuits.federation.wire.ids import check_secret, fingerprint
 from fedcircuits.federation.wire.masking import masked
 from fedcircuits.federation.wire.names import (
     CLASSIFIER,
@@ -55,14 +54,12 @@ from fedcircuits.federation.wire.names import (
 from fedcircuits.federation.wire.noise import KeyedNoise
 from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.randomised_response import randomise
-from fedcircuits.federation.wire.sealing import SealingKey, checked_peers, seal, wrapped
+from fedcircuits.federation.wire.sealing import SealingKey
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Schema, Table
 
-LABEL = "label"  # what sealed classes are, to those who open them
 
-
-class Client(Tilting, Heads, Validation, Coding):
+class Client(Aligning, Tilting, Heads, Validation, Coding):
     """One member of a federation.
 
     Args:
@@ -173,73 +170,6 @@ class Client(Tilting, Heads, Validation, Coding):
         )
         return m.Ready(len(self._table), label_counts(self._have(), self._label))
 
-    # --- alignment --------------------------------------------------------------------------------
-
-    @handles(m.DIGESTS)
-    def _digests(self, request: m.AskDigests) -> m.Digests:
-        if self._ids is None:
-            raise FedcircuitsError(f"client {self.name!r} has no id column to align by")
-        check_distinct(self._ids, self.name)
-        if request.first == self.name:
-            group = self._sealing.own(f"ids {request.salt}")
-        else:
-            pair = self._sealing.pair(self._peer(request.first), "ids")
-            group = bytes.fromhex(wrapped(bytes.fromhex(request.wrapped), pair, request.salt))
-        return m.Digests(digests(self._ids, request.salt, self._secret, self.name, group))
-
-    @handles(m.GROUP_SECRET)
-    def _group_secret(self, request: m.AskGroupSecret) -> m.GroupSecret:
-        """Wrap a secret of mine for each of the others."""
-        secret = self._sealing.own(f"ids {request.salt}")
-        pairs = {name: self._sealing.pair(key, "ids") for name, key in self._peers.items()}
-        return m.GroupSecret({n: wrapped(secret, pair, request.salt) for n, pair in pairs.items()})
-
-    @handles(m.ALIGN)
-    def _align(self, request: m.Align) -> m.Ready:
-        self._aligned.set(request.rows, len(self._have()))
-        return m.Ready(len(self._have()), [])
-
-    @handles(m.NAME_ROWS)
-    def _name_rows(self, request: m.NameRows) -> m.Ready:
-        self._aligned.name(request.name, request.choice)
-        return m.Ready(len(self._have()), [])
-
-    @handles(m.SEND_LABEL)
-    def _send_label(self, request: m.AskLabel) -> m.Sealed:
-        codes, known = labels(self._have(), self._label, self.name)
-        n_codes = n_states_of(self._have().schema[self._label or ""])
-        sent = np.where(known, codes, n_codes)[self._aligned.chosen(request.choice)]
-        key = self._recipient(request.key)
-        return m.Sealed(seal(pack_codes(sent, n_codes + 1), key, LABEL), LABEL)
-
-    @handles(m.TAKE_LABEL)
-    def _take_label(self, request: m.TakeLabel) -> m.Ready:
-        """Add the label to my table: known for rows that its owners hold too, else missing."""
-        assert self._label is not None
-        taken = self._aligned.with_label(self._have(), self._label, request, self._sealing)
-        self._table, self._label_was_sent = taken, True
-        return m.Ready(len(taken), label_counts(taken, self._label))
-
-    @handles(m.PEERS)
-    def _take_peers(self, request: m.Peers) -> m.Ready:
-        """Take the keys of the others; one that is not the pinned one is refused."""
-        self._peers = checked_peers(request.keys, self.name, self._sealing.public, self._pins)
-        return m.Ready(len(self._have()), [])
-
-    def _recipient(self, key: str) -> str:
-        """Return a key that values are to be sealed for, if it is that of a client of the run."""
-        if key not in (self._sealing.public, *self._peers.values()):
-            raise FedcircuitsError(
-                "values are sealed for clients of the run alone, found a strange key"
-            )
-        return key
-
-    def _peer(self, name: str) -> str:
-        """Return the public key of another client."""
-        if name not in self._peers:
-            raise FedcircuitsError(f"client {self.name!r} has no key of a client {name!r}")
-        return self._peers[name]
-
     # --- agreement --------------------------------------------------------------------------------
 
     @handles(m.CLUSTER)
@@ -334,7 +264,13 @@ class Client(Tilting, Heads, Validation, Coding):
             groups = {name: group[self._use] for name, group in groups.items()}
         label = self._label if self._label in table.schema else None
         rng = named_rng(self._seed, self.name, job.id)
-        learn = partial(self._learner.fit, mixed=job.mixed, reports=reports)
+
+        def learn(part: Table, label: str | None, rng: np.random.Generator) -> Density:
+            own = self._learner.of_densities(label)
+            made = for_job(own, part, label, job.mixed).fit(part, rng)
+            reports.extend(m.report_of(made))
+            return made
+
         knows = self._learner.knows_classes
         return fit_job(job, table, label, groups, learn, rng, knows_classes=knows)
 

@@ -96,7 +96,7 @@ def fit_job(
     known = label if label in part.schema else None
     if known is not None and job.per_label:
         return _per_class(job.id, part, known, learn, rng)
-    n_rows = float(len(part) if part.weights is None else part.weights.sum())
+    n_rows = float(part.row_weights.sum())
     if n_rows <= 0:
         return {}
     if columns == [known]:
@@ -149,7 +149,7 @@ def _one_by_one(
     answer: Models = {}
     for code in np.unique(codes[codes >= 0]):
         mine = table.rows(codes == code)
-        n_rows = float(len(mine) if mine.weights is None else mine.weights.sum())
+        n_rows = float(mine.row_weights.sum())
         answer[ModelName(job, int(code))] = (learn(mine, None, rng), n_rows)
     return answer
 
@@ -193,7 +193,7 @@ def _shares(table: Table) -> Density:
     """The label alone: its shares, as they are."""
     variable = table.schema.variables[0]
     codes = states_of(variable, table.values[table.observed[:, 0], 0])
-    weights = None if table.weights is None else table.weights[table.observed[:, 0]]
-    counts = np.bincount(codes, weights, minlength=n_states_of(variable)).astype(float)
+    weights = table.row_weights[table.observed[:, 0]]
+    counts = np.bincount(codes, weights, minlength=n_states_of(variable))
     shares = counts / counts.sum() if counts.sum() > 0 else np.full(counts.size, 1 / counts.size)
     return build.circuit(table.schema, build.states(variable, shares))

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from fedcircuits.density import (
-    Density,
     Learner,
     LearnsAgreedSchema,
     LearnsClassifier,
@@ -18,9 +14,7 @@ from fedcircuits.density import (
     LearnsTilt,
 )
 from fedcircuits.errors import FedcircuitsError
-from fedcircuits.federation.client.jobs import CLASS, for_job
-from fedcircuits.federation.wire import requests as m
-from fedcircuits.schema import Table
+from fedcircuits.federation.client.jobs import CLASS
 
 MakeLearner = Callable[[str | None], Learner | LearnsClassifier]
 
@@ -68,17 +62,3 @@ class OwnLearner:
     def takes_levels(self) -> bool:
         """Whether it learns pixels as levels, so that it needs no grid of them."""
         return isinstance(self.make(None), LearnsLevels)
-
-    def fit(
-        self,
-        table: Table,
-        label: str | None,
-        rng: np.random.Generator,
-        *,
-        mixed: bool,
-        reports: list[Any],
-    ) -> Density:
-        """Return a density of the table; what the learner reports is added to `reports`."""
-        made = for_job(self.of_densities(label), table, label, mixed).fit(table, rng)
-        reports += m.report_of(made)
-        return made

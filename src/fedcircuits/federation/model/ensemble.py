@@ -18,7 +18,7 @@ import pandas as pd
 from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
 from fedcircuits.density.batched import Question, ask
-from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.errors import ClientError, FederationError, QueryError
 from fedcircuits.federation.client.classifiers import Classifier, part_of
 from fedcircuits.federation.model.definition4 import OPERATIONS, Operation, Placed
 from fedcircuits.federation.model.run import HoldsClients, Run
@@ -256,7 +256,8 @@ def train_ensemble(
         client: m.FitClassifier([n for n in server.schema.names if n in server.held[client]], keep)
         for client in server.clients
     }
-    fitted, failures = server.try_call(m.FIT_CLASSIFIER, requests)
+    failures: dict[str, ClientError] = {}
+    fitted = server.call(m.FIT_CLASSIFIER, requests, failures)
     for client, error in failures.items():
         server.drop(client, str(error))
     models: dict[str, Classifier | RemoteDensity] = {}

@@ -104,7 +104,8 @@ def fit(
     for client, job in jobs:
         by_client.setdefault(client, []).append(job)
     requests = {client: m.Fit(tuple(own), take.keep) for client, own in by_client.items()}
-    answers, failures = server.try_call(m.FIT, requests)
+    failures: dict[str, ClientError] = {}
+    answers = server.call(m.FIT, requests, failures)
     for client, error in failures.items():
         drop_or_raise(server, client, error)
     models, rows = dict(fitted.models), dict(fitted.rows)
@@ -154,7 +155,8 @@ def call_or_drop(
 
     A refusal is an error: the step is left out or another rule is chosen, no client.
     """
-    answers, failures = server.try_call(verb, requests)
+    failures: dict[str, ClientError] = {}
+    answers = server.call(verb, requests, failures)
     for error in failures.values():
         if isinstance(error, RefusedError):
             raise error

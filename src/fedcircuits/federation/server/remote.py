@@ -22,7 +22,7 @@ from fedcircuits.density.batched import Question, ask
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.encoding import Record
-from fedcircuits.errors import FedcircuitsWarning, FederationError, StorageError
+from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, StorageError
 from fedcircuits.federation.client.tilting import tables_of
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
@@ -264,7 +264,8 @@ class AtClients:
                 client: _query([questions[at] for at in numbers], self.server.salt)
                 for client, numbers in by_client.items()
             }
-            replies, failures = self.server.try_call(m.QUERY, requests)
+            failures: dict[str, ClientError] = {}
+            replies = self.server.call(m.QUERY, requests, failures)
             for error in failures.values():
                 if not isinstance(error, ClientAwayError):
                     raise error

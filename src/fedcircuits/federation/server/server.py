@@ -10,19 +10,17 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from fedcircuits.arrays import Bytes, IntArray
-from fedcircuits.errors import (
-    ClientError,
-    FedcircuitsError,
-    FederationError,
-    SchemaError,
-    StorageError,
-)
-from fedcircuits.federation.client.describe import SKETCH_PARTS
+from fedcircuits.errors import ClientError, FederationError, StorageError
 from fedcircuits.federation.plan.indicator import BoolMatrix, feature_indicator
 from fedcircuits.federation.plan.subspaces import Subspace, subspaces
+from fedcircuits.federation.server.merged_schema import (
+    described_schema,
+    with_grids,
+    with_missing_states,
+)
 from fedcircuits.federation.server.settings import LabelUse, ServerSettings
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.ids import fingerprint
+from fedcircuits.federation.wire.ids import fingerprint, numbered
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_choice
 from fedcircuits.federation.wire.replies import read_reply
@@ -30,14 +28,11 @@ from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import Facts, LabelAt, Setting
 from fedcircuits.federation.wire.transport import REFUSED, ClientAwayError, RefusedError, Transport
 from fedcircuits.federation.wire.verbs import Verb
-from fedcircuits.schema import Schema, Sketch
-from fedcircuits.schema.schema import label_grid, variable_grid
+from fedcircuits.schema import Schema
 
 Planner = Callable[["Server"], m.Plan]
 Request = TypeVar("Request", bound=m.Message)
 Reply = TypeVar("Reply", bound=m.Message)
-# Missingness is worth a state from this share of the rows and this many of them.
-FREQUENT_SHARE, FREQUENT_ROWS = 0.005, 10
 
 
 class Server:
@@ -114,25 +109,27 @@ class Server:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def call(self, verb: Verb[Request, Reply], requests: Mapping[str, Request]) -> dict[str, Reply]:
-        """Send requests, count bytes, decode replies; the first failure is an error by name."""
-        answers, failures = self.try_call(verb, requests)
-        for client, error in failures.items():
-            raise error if isinstance(error, ClientError) else ClientError(client, str(error))
-        return answers
+    def call(
+        self,
+        verb: Verb[Request, Reply],
+        requests: Mapping[str, Request],
+        failures: dict[str, ClientError] | None = None,
+    ) -> dict[str, Reply]:
+        """Send requests, count bytes and return the decoded replies by client.
 
-    def try_call(
-        self, verb: Verb[Request, Reply], requests: Mapping[str, Request]
-    ) -> tuple[dict[str, Reply], dict[str, ClientError]]:
-        """As `call`, with the replies that came and the failures side by side."""
+        Args:
+            verb: of the requests.
+            requests: by client.
+            failures: gets the failures by client; without it the first failure is raised.
+        """
         payloads = {client: requests[client].to_bytes() for client in sorted(requests)}
         for client, data in payloads.items():
             self.ledger.add(client, "to client", verb.phase, verb.name, data)
         answers: dict[str, Reply] = {}
-        failures: dict[str, ClientError] = {}
+        failed: dict[str, ClientError] = {}
         for client, answer in self.transport.call(verb.name, payloads, self.timeout).items():
             if isinstance(answer, Exception):
-                failures[client] = _away(client, answer)
+                failed[client] = _away(client, answer)
                 continue
             shown: dict[str, Any] = {}
             try:
@@ -141,9 +138,13 @@ class Server:
                 )
                 shown = self._shown(verb, client, requests[client], answers[client], answer)
             except StorageError as error:
-                failures[client] = _failure(client, answer, error)
+                failed[client] = _failure(client, answer, error)
             self.ledger.add(client, "to server", verb.phase, verb.name, answer, **shown)
-        return {c: answers[c] for c in sorted(answers)}, failures
+        if failures is not None:
+            failures |= failed
+        elif failed:
+            raise next(iter(failed.values()))
+        return {c: answers[c] for c in sorted(answers)}
 
     def _shown(
         self, verb: Verb[Any, Any], client: str, request: m.Message, reply: m.Message, data: bytes
@@ -171,7 +172,7 @@ class Server:
         for client in empty:
             self.drop(client, "it has no rows")
         described = {c: d for c, d in described.items() if c not in empty}
-        schemas = {c: _schema(c, d) for c, d in described.items()}
+        schemas = {c: described_schema(c, d) for c, d in described.items()}
         merged = Schema.merge(schemas)
         if self.label is not None and self.label not in merged:
             raise FederationError(
@@ -184,8 +185,8 @@ class Server:
         self.held = {c: tuple(n for n in s.names if n in merged) for c, s in schemas.items()}
         self.tilts = {c: d.tilts for c, d in described.items()}
         if agreed is None:
-            merged = self._with_missing_states(merged, described)
-            merged = self._with_grids(merged, described)
+            merged = with_missing_states(merged, described, self.held, self.label)
+            merged = with_grids(merged, described, self.label, self.min_rows)
         else:
             for client, names in self.held.items():
                 unknown = [name for name in names if name not in agreed]
@@ -222,7 +223,8 @@ class Server:
         """As `call`; with `allow_missing`, clients that fail are left out instead."""
         if not self.settings.allow_missing:
             return self.call(verb, requests)
-        answers, failures = self.try_call(verb, requests)
+        failures: dict[str, ClientError] = {}
+        answers = self.call(verb, requests, failures)
         for client, error in failures.items():
             if self.held:
                 self.lose(client, str(error))
@@ -254,46 +256,6 @@ class Server:
                     f"It was lost because: {why}"
                 )
             self.label = None  # the run ends with an error, whose `rest` is the others' model
-
-    def _with_missing_states(
-        self, schema: Schema, described: Mapping[str, m.Description]
-    ) -> Schema:
-        """A state for missing values where they are frequent over all clients together.
-
-        Pixels without a grid have no such state: a masked pixel is summed out.
-        """
-        changed = []
-        for variable in schema:
-            if not variable.is_coded and not _sketched(described, variable.name):
-                continue
-            holders = [d for c, d in described.items() if variable.name in self.held[c]]
-            missing = sum(d.n_missing.get(variable.name, 0) for d in holders)
-            rows = sum(d.n_rows for d in holders)
-            frequent = missing >= max(FREQUENT_ROWS, FREQUENT_SHARE * rows)
-            if frequent and variable.name != self.label:
-                changed.append(replace(variable, missing_state=True))
-        return schema.with_variables(changed)
-
-    def _with_grids(self, schema: Schema, described: Mapping[str, m.Description]) -> Schema:
-        """One grid a numeric variable, from the sketches of all its holders."""
-        changed = []
-        for variable in schema:
-            found = [_sketch(d, variable.name) for d in _sketched(described, variable.name)]
-            if variable.is_coded or not found:  # pixels that every holder learns as levels
-                continue
-            try:
-                make = label_grid if variable.name == self.label else variable_grid
-                grid = make(
-                    variable, Sketch.merge(found, variable.domain if variable.closed else None)
-                )
-            except SchemaError as error:
-                raise FederationError(
-                    f"variable {variable.name!r}: {error}. Sketches leave out what fewer than "
-                    f"min_rows = {self.min_rows} rows share: pass min_rows= for tables this small, "
-                    "or schema="
-                ) from None
-            changed.append(variable.with_grid(grid))
-        return schema.with_variables(changed)
 
     # --- who holds what ---------------------------------------------------------------------------
 
@@ -369,29 +331,12 @@ class Server:
         replies = self._call_or_drop(m.DIGESTS, asked)
         if len(self.clients) == 1:
             return  # the others were left out
-        digests = [replies[c].digests.view("S12").reshape(-1) for c in self.clients]
-        every, first, inverse, counts = np.unique(
-            np.concatenate(digests), return_index=True, return_inverse=True, return_counts=True
-        )
-        if not (counts > 1).any():
-            raise FederationError(
-                f"no id is held by two clients of {', '.join(map(repr, self.clients))}: check that "
-                "the id column means the same everywhere"
-            )
-        number = np.full(every.size, -1, dtype=np.int64)
-        # The seed decides, not the salt, which must not change the model; and not a client's own
-        # order, which may be the order of its label.
-        twice = np.flatnonzero(counts > 1)
-        shuffled = named_rng(self.seed, "alignment").permutation(twice.size)
-        number[twice[np.argsort(first[twice])]] = shuffled
-        requests, start = {}, 0
-        for client, own in zip(self.clients, digests, strict=True):
-            mine = number[inverse[start : start + own.size]]
-            start += own.size
-            rows = np.flatnonzero(mine >= 0)
-            rows = rows[np.argsort(mine[rows])]
+        found = {c: replies[c].digests for c in self.clients}
+        # The seed decides, not the salt, which must not change the model.
+        requests = {}
+        for client, (rows, numbers) in numbered(found, named_rng(self.seed, "alignment")).items():
             requests[client] = m.Align(rows.astype(np.int32))
-            self.aligned[client] = mine[rows]
+            self.aligned[client] = numbers
         self.named_rows.clear()
         self._call_or_drop(m.ALIGN, requests)
 
@@ -440,20 +385,3 @@ def _failure(client: str, answer: bytes, error: StorageError) -> ClientError:
         return (RefusedError if text.startswith(REFUSED) else ClientError)(client, text)
     except StorageError:
         return ClientError(client, f"a reply that cannot be read: {error}")
-
-
-def _schema(client: str, found: m.Description) -> Schema:
-    try:
-        return Schema.from_json(found.schema)
-    except (FedcircuitsError, KeyError, TypeError, ValueError) as error:
-        raise ClientError(client, f"a schema that cannot be read: {error}") from None
-
-
-def _sketched(described: Mapping[str, m.Description], name: str) -> list[m.Description]:
-    """The descriptions that have a sketch of a variable."""
-    return [d for d in described.values() if f"{name}\x1f{SKETCH_PARTS[0]}" in d.sketches]
-
-
-def _sketch(description: m.Description, name: str) -> Sketch:
-    arrays = {part: description.sketches[f"{name}\x1f{part}"] for part in SKETCH_PARTS}
-    return Sketch(**arrays, exact=description.exact[name])

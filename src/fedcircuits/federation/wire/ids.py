@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedcircuits.arrays import IntArray
 from fedcircuits.errors import FederationError
 from fedcircuits.schema.variable import plain
 
@@ -94,3 +96,39 @@ class Lookup:
 def fingerprint(*parts: bytes) -> str:
     """Return a hexadecimal SHA-256 digest of some bytes, to name them."""
     return hashlib.sha256(b"\x1f".join(parts)).hexdigest()
+
+
+def numbered(
+    digests: Mapping[str, Digests], rng: np.random.Generator
+) -> dict[str, tuple[IntArray, IntArray]]:
+    """Number the rows that two or more clients hold, in an order drawn by `rng`.
+
+    Args:
+        digests: (n_c, 12) of the ids of every client, in the order of its rows.
+        rng: decides the numbers: a client's own order may be the order of its label.
+
+    Returns:
+        By client: (a_c,) its rows that others hold too, and (a_c,) their numbers, ascending.
+    """
+    every, first, inverse, counts = np.unique(
+        np.concatenate(list(digests.values())).view(f"S{WIDTH}").reshape(-1),
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    twice = np.flatnonzero(counts > 1)
+    if twice.size == 0:
+        raise FederationError(
+            f"no id is held by two clients of {', '.join(map(repr, digests))}: check that "
+            "the id column means the same everywhere"
+        )
+    number = np.full(every.size, -1, dtype=np.int64)
+    number[twice[np.argsort(first[twice])]] = rng.permutation(twice.size)
+    answer, start = {}, 0
+    for client, own in digests.items():
+        mine = number[inverse[start : start + len(own)]]
+        start += len(own)
+        rows = np.flatnonzero(mine >= 0)
+        rows = rows[np.argsort(mine[rows])]
+        answer[client] = (rows, mine[rows])
+    return answer

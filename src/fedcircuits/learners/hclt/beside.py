@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
+from fedcircuits.errors import LearningError
+
 Answer = TypeVar("Answer")
 
 
@@ -16,6 +18,15 @@ def all_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def n_threads(asked: int | None, otherwise: int) -> int:
+    """Return the setting `n_jobs` if it is given; an error where it is no number of threads."""
+    if asked is None:
+        return otherwise
+    if type(asked) is not int or asked < 1:
+        raise LearningError(f"n_jobs is a whole number from 1 on, found {asked!r}")
+    return asked
 
 
 def beside(work: Callable[[], Answer], n_jobs: int) -> Callable[[], Answer]:

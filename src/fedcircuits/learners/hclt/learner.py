@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, get_args
+from typing import Self, get_args
 
 import numpy as np
 from scipy import sparse
@@ -16,7 +16,7 @@ from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import LearningError
-from fedcircuits.learners.hclt.beside import all_cores
+from fedcircuits.learners.hclt.beside import all_cores, n_threads
 from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture
 from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.completions import as_features
@@ -28,7 +28,7 @@ from fedcircuits.learners.hclt.rounds.branch import fit_branch
 from fedcircuits.learners.hclt.rounds.in_rounds import Sums, Task, fit_in_rounds
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tilt.additive import additive_tilt
-from fedcircuits.learners.hclt.tree.class_tree import ClassTree, class_tree_of
+from fedcircuits.learners.hclt.tree.class_tree import class_tree_of, with_absent_classes
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 from fedcircuits.learners.prepare import (
@@ -39,10 +39,8 @@ from fedcircuits.learners.prepare import (
     mean_log_within,
     prepare,
 )
-from fedcircuits.schema import Schema, Table
+from fedcircuits.schema import Table
 
-# Pseudo-rows of a class that the training rows do not have.
-ABSENT_ROWS = 0.1
 # How much weaker the tilt's prior is in a model that will be averaged with others'.
 MIXED_PRIOR = 0.2
 # From how many classes on the copies of the tree are made smaller, and how small.
@@ -156,7 +154,7 @@ class Hclt:
             choices(found, within),
             coded.warnings,
         )
-        model = _with_absent_classes(found, present, n_codes, n_rows)
+        model = with_absent_classes(found.model, found.tree, present, n_codes, n_rows)
         circuit = to_circuit(model, schema, self.label, fit_report)
         if found.head is None or self.label is None:
             return circuit
@@ -186,7 +184,7 @@ class Hclt:
             n_columns: columns of all clients, if others hold some.
         """
         coded = prepare(table, label=None, missing="marginalise", agreed_schema=True)
-        weights = np.ones(len(table)) if table.weights is None else table.weights
+        weights = table.row_weights
         sample = Sample(coded.codes, weights, classes)
         with threadpool_limits(limits=1, user_api="blas"):
             return additive_tilt(
@@ -225,7 +223,7 @@ class Hclt:
         """
         columns = list(range(len(table.schema)))
         n_codes = [len(v.categories) if v.is_coded else 0 for v in table.schema]
-        weights = np.ones(len(table)) if table.weights is None else table.weights
+        weights = table.row_weights
         rows = Sample(
             np.zeros((len(table), 0), dtype=np.int32), weights, classes, as_features(table, columns)
         )
@@ -251,13 +249,13 @@ class Hclt:
             at = schema.position(self.label)
             labels, n_codes = coded.codes[:, at].astype(np.int64), coded.cards[at]
         codes = np.ascontiguousarray(coded.codes[:, columns])
-        weights = np.ones(len(codes)) if coded.table.weights is None else coded.table.weights
+        weights = coded.table.row_weights
         task = Task(
             tuple(coded.cards[c] for c in columns),
             np.array([coded.ordered[c] for c in columns], dtype=bool),
             n_codes,
             self.name != "mixture",
-            replace(self._options(), bins=_bins(schema, columns)),
+            replace(self._options(), bins=coded.bins(columns)),
         )
         found = yield from fit_in_rounds(Sample(codes, weights, labels), task, rng)
         curve: tuple[float, ...] = tuple(found.report["train_log_likelihood"])  # type: ignore[arg-type]
@@ -325,7 +323,7 @@ class Hclt:
         n_codes_of = [len(v.categories) if v.is_coded else 0 for v in variables]
         options = replace(
             self._options(),
-            bins=_bins(schema, columns),
+            bins=coded.bins(columns),
             n_codes=np.array(n_codes_of, dtype=np.int64),
             label_cuts=cuts,
         )
@@ -367,13 +365,6 @@ class Hclt:
             numeric_label=numeric_label,
         )
 
-    def _n_jobs(self) -> int:
-        if self.n_jobs is None:
-            return 1 if self.agreed_schema else all_cores()
-        if type(self.n_jobs) is not int or self.n_jobs < 1:
-            raise LearningError(f"n_jobs is a whole number from 1 on, found {self.n_jobs!r}")
-        return self.n_jobs
-
     def _options(self) -> FitOptions:
         smoothing = None
         if self.smoothing is not None:
@@ -389,7 +380,7 @@ class Hclt:
             validation_share=self.validation_share,
             prior_scale=self.prior_scale,
             aim=self.aim,
-            n_jobs=self._n_jobs(),
+            n_jobs=n_threads(self.n_jobs, 1 if self.agreed_schema else all_cores()),
         )
 
 
@@ -401,41 +392,3 @@ class Mixture(Hclt):
     def name(self) -> str:
         """Name of the learner in reports."""
         return "mixture"
-
-
-def _bins(schema: Schema, columns: list[int]) -> tuple[IntArray, ...]:
-    """States of each column that are neighbouring bins of a grid, along the axis."""
-    grids = [schema.variables[at].grid for at in columns]
-    none = np.zeros(0, dtype=np.int64)
-    return tuple(none if grid is None else grid.interval_states for grid in grids)
-
-
-def _with_absent_classes(
-    found: FittedTree, present: IntArray, n_codes: int, n_rows: float
-) -> ClassTree:
-    """The model over all codes of the label; a class without rows looks like all rows together."""
-    model = found.model
-    if present.size == n_codes:
-        return model
-    shared = class_tree_of(found.tree)
-    source = np.full(n_codes, -1)
-    source[present] = np.arange(present.size)
-    absent = source < 0
-    log_prior = np.empty(n_codes)
-    log_prior[present] = model.log_prior + np.log(n_rows)
-    log_prior[absent] = np.log(ABSENT_ROWS)
-
-    def all_codes(of_class: Any, of_all: Any) -> Any:
-        return np.stack([of_class[s] if s >= 0 else of_all[0] for s in source])
-
-    return ClassTree(
-        parent=model.parent,
-        order=model.order,
-        latent_of=model.latent_of,
-        log_prior=log_prior - np.logaddexp.reduce(log_prior),
-        root=all_codes(model.root, shared.root),
-        transitions=all_codes(model.transitions, shared.transitions),
-        emissions=tuple(
-            all_codes(a, b) for a, b in zip(model.emissions, shared.emissions, strict=True)
-        ),
-    )

@@ -50,7 +50,7 @@ class Coded:
             table: training rows.
             schema: the table's schema with a grid for every numeric variable.
         """
-        weights = np.ones(len(table)) if table.weights is None else table.weights
+        weights = table.row_weights
         rows = np.flatnonzero((weights > 0) & table.observed.any(axis=1))
         if rows.size == 0:
             raise LearningError(

@@ -9,7 +9,8 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.schema.events.region import Interval, NumberSet
-from fedcircuits.schema.grids.grid import MISSING_CODE, Grid
+from fedcircuits.schema.grids.grid import Grid
+from fedcircuits.schema.grids.states import MISSING_CODE
 
 
 @dataclass(frozen=True, eq=False)

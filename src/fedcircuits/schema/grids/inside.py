@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.schema.grids import shapes
-from fedcircuits.schema.grids.states import common_exponent, times_power
+from fedcircuits.schema.grids.powers import common_exponent, times_power
 
 
 @dataclass(frozen=True)

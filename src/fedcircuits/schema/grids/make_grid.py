@@ -16,7 +16,8 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema.grids import shapes
-from fedcircuits.schema.grids.grid import TAIL_SHAPE, Grid
+from fedcircuits.schema.grids.grid import Grid
+from fedcircuits.schema.grids.states import TAIL_SHAPE
 
 MAX_BINS = 48
 ROWS_PER_BIN = 20

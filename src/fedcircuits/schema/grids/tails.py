@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.schema.grids.states import common_exponent, times_power
+from fedcircuits.schema.grids.powers import common_exponent, times_power
 
 # Up to so many whole distances are added up one by one.
 _FEW = 1_000_000

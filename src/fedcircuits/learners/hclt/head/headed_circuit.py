@@ -22,7 +22,6 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density import Density, outcome_codes, powers
 from fedcircuits.density.by_state import events_by_state
 from fedcircuits.density.conditioned import Conditioned
-from fedcircuits.density.grid_quantiles import quantiles_on
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
 from fedcircuits.learners.hclt.head.completions import Completions
@@ -31,6 +30,7 @@ from fedcircuits.learners.hclt.head.label_head import LabelHead
 from fedcircuits.learners.hclt.head.stored_head import parts_of
 from fedcircuits.schema import Table
 from fedcircuits.schema.events import Region
+from fedcircuits.schema.grids.quantiles import quantiles_on
 
 # Completions behind a covariance.
 _COVARIANCE = 2048

@@ -29,15 +29,10 @@ from fedcircuits.learners.hclt.tree.chow_liu import (
     structure_rows,
 )
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
-from fedcircuits.learners.hclt.tree.patterns import Patterns
+from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns, row_blocks
 from fedcircuits.learners.hclt.tree.sizes import automatic_sizes
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing, column_marginals, maximise
-from fedcircuits.learners.hclt.tree.tree_pass import (
-    TreePass,
-    add_by_index,
-    block_patterns,
-    row_blocks,
-)
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, add_by_index
 from fedcircuits.learners.spanning_tree import maximum_spanning_tree
 
 # The steps of one client: log p(x | l) of its rows out, shares of the rows in (None for the end).

@@ -17,8 +17,8 @@ from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser
 from fedcircuits.learners.hclt.tilt.tilted_pass import TiltedPass, sums_by_index
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
-from fedcircuits.learners.hclt.tree.patterns import Patterns
-from fedcircuits.learners.hclt.tree.tree_pass import TreePass, block_patterns
+from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass
 from fedcircuits.native import addresses, kernels
 
 _FLOOR = 1e-7

@@ -13,8 +13,8 @@ from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tree.chow_liu import one_hot
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
-from fedcircuits.learners.hclt.tree.patterns import Patterns
-from fedcircuits.learners.hclt.tree.tree_pass import TreePass, block_patterns
+from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass
 from fedcircuits.native import kernels
 
 

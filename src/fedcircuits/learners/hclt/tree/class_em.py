@@ -20,9 +20,9 @@ from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tree.along_axis import smoothed
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
-from fedcircuits.learners.hclt.tree.patterns import Patterns
+from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns, row_blocks
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing, column_marginals
-from fedcircuits.learners.hclt.tree.tree_pass import TreePass, block_patterns, row_blocks
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass
 
 # Pseudo-rows of every row of a class's transitions, spread as in all classes together.
 STRENGTH = 2.0

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.errors import StorageError
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass
+
+ABSENT_ROWS = 0.1  # pseudo-rows of a class that the training rows do not have
 
 
 @dataclass(frozen=True)
@@ -112,4 +114,38 @@ def class_tree_of(tree: LatentTree) -> ClassTree:
         root=tree.root[None],
         transitions=tree.transitions[None],
         emissions=tuple(table[None] for table in tree.emissions),
+    )
+
+
+def with_absent_classes(
+    model: ClassTree, shared: LatentTree, present: IntArray, n_codes: int, n_rows: float
+) -> ClassTree:
+    """Return the model over all codes of the label; a class without rows looks like all rows.
+
+    Args:
+        model: over the classes that have rows.
+        shared: tree of all rows together.
+        present: (Y,) codes of the classes that have rows.
+        n_codes: codes of the label.
+        n_rows: learned from.
+    """
+    if present.size == n_codes:
+        return model
+    source = np.full(n_codes, -1)
+    source[present] = np.arange(present.size)
+    log_prior = np.full(n_codes, np.log(ABSENT_ROWS))
+    log_prior[present] = model.log_prior + np.log(n_rows)
+
+    def all_codes(of_class: FloatArray, of_all: FloatArray) -> FloatArray:
+        return np.stack([of_class[s] if s >= 0 else of_all for s in source])
+
+    tables = zip(model.emissions, shared.emissions, strict=True)
+    return ClassTree(
+        parent=model.parent,
+        order=model.order,
+        latent_of=model.latent_of,
+        log_prior=log_prior - np.logaddexp.reduce(log_prior),
+        root=all_codes(model.root, shared.root),
+        transitions=all_codes(model.transitions, shared.transitions),
+        emissions=tuple(all_codes(a, b) for a, b in tables),
     )

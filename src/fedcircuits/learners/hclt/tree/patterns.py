@@ -10,6 +10,7 @@ most of the work. Repeated rows are the special case of the root.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.arrays import IntArray, IntegerArray
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.shape import TreeShape
 from fedcircuits.native import Addresses, Pointer, addresses, pointer
 
@@ -25,6 +27,9 @@ Index = npt.NDArray[np.int32]
 # Keys up to this many per row are compacted by a table instead of a sort.
 _TABLE_KEYS_PER_ROW = 8
 _KEY_LIMIT = 2**60
+# Rows compressed together, at most; less where many columns or states would take much memory.
+BLOCK_ROWS = 16_384
+_BLOCK_NUMBERS = 2**25  # evidence, messages and flows of a block, each
 
 
 @dataclass(frozen=True)
@@ -151,3 +156,16 @@ def identity_patterns(n_rows: int, n_columns: int, parent: npt.NDArray[np.int64]
         row_index=every,
         all_differ=True,
     )
+
+
+def block_patterns(tree: LatentTree, codes: IntegerArray) -> Patterns:
+    """Compress one block of coded rows (n, D) for the structure of `tree`."""
+    return find_patterns(codes, tree.cards, tree.shape)
+
+
+def row_blocks(n_rows: int, tree: LatentTree) -> Iterator[slice]:
+    """Row slices: large enough to share patterns, small enough to bound memory."""
+    size = _BLOCK_NUMBERS // (tree.n_states * tree.n_columns)
+    size = int(np.clip(size, 256, BLOCK_ROWS))
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))

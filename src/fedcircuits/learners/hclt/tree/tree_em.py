@@ -16,8 +16,8 @@ import numpy.typing as npt
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.tree.along_axis import smoothed
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
-from fedcircuits.learners.hclt.tree.patterns import Patterns
-from fedcircuits.learners.hclt.tree.tree_pass import TreePass, block_patterns, row_blocks
+from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns, row_blocks
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass
 
 
 @dataclass(frozen=True)

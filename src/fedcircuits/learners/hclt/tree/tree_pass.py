@@ -9,7 +9,6 @@ twin does the same latent by latent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -20,15 +19,12 @@ from scipy import sparse
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
-from fedcircuits.learners.hclt.tree.patterns import Patterns, find_patterns
+from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns, row_blocks
 from fedcircuits.learners.hclt.tree.shape import TreeShape
 from fedcircuits.native import Kernels, kernels
 
 AnyFloat = npt.NDArray[np.floating]
 
-# Rows compressed together, at most; less where many columns or states would take much memory.
-BLOCK_ROWS = 16_384
-_BLOCK_NUMBERS = 2**25  # evidence, messages and flows of a block, each
 # Factors multiplied before a product is rescaled: keeps a hub with many children above underflow.
 _RESCALE_EVERY = 5
 _TINY = 1e-30
@@ -347,19 +343,6 @@ class TreePass:
         tables = self.tables
         for start, card, table in zip(tables.starts, tables.cards, counts.emissions, strict=True):
             table += flows.cells[start : start + card].T  # those of missing cells are dropped
-
-
-def block_patterns(tree: LatentTree, codes: IntegerArray) -> Patterns:
-    """Compress one block of coded rows (n, D) for the structure of `tree`."""
-    return find_patterns(codes, tree.cards, tree.shape)
-
-
-def row_blocks(n_rows: int, tree: LatentTree) -> Iterator[slice]:
-    """Row slices: large enough to share patterns, small enough to bound memory."""
-    size = _BLOCK_NUMBERS // (tree.n_states * tree.n_columns)
-    size = int(np.clip(size, 256, BLOCK_ROWS))
-    for start in range(0, n_rows, size):
-        yield slice(start, min(start + size, n_rows))
 
 
 def add_by_index(index: IntegerArray, values: AnyFloat, size: int) -> AnyFloat:

@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.schema import Grid
+from fedcircuits.schema.grids.grid import Grid
 
 
 def quantiles_on(grid: Grid, masses: FloatArray, shares: FloatArray) -> FloatArray | None:
