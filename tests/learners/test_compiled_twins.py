@@ -106,17 +106,39 @@ def test_sums_by_index() -> None:
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_objective_of_the_tilt(missing: float) -> None:
-    model, codes = tilted(), rows(missing)
-    labels = np.random.default_rng(4).integers(2, size=N)
-    layout = tilt_layout(CARDS, np.ones(8, dtype=bool), column_marginals(codes, CARDS, np.ones(N)))
-    prepared = prepare_rows(model, codes, labels, np.ones(N))
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("apart", [False, True])
+def test_objective_of_the_tilt(missing: float, n_classes: int, apart: bool) -> None:
+    codes, rng = rows(missing), np.random.default_rng(4)
+    base = untilted(tree(), n_classes)
+    tilts = rng.normal(size=n_classes), rng.normal(size=base.g.shape)
+    model = base.with_tilt(*tilts, rng.normal(size=(n_classes, H)))
+    model = with_class_trees(model) if apart else model
+    labels, weights = rng.integers(n_classes, size=N), rng.uniform(0.5, 2.0, size=N)
+    layout = tilt_layout(CARDS, np.ones(8, dtype=bool), column_marginals(codes, CARDS, weights))
+    coarse = rng.normal(size=(n_classes, layout.n_coarse))
+    for dtype, rtol, atol in ((np.float64, 1e-9, 1e-12), (np.float32, 1e-4, 1e-5)):
+        prepared = prepare_rows(model, codes, labels, weights, dtype)
+        problem = TiltProblem(model, prepared, layout, constant_prior(8))
+        at = problem.pack(model.c, model.g, coarse, model.root_logits)
+        one, two = both(lambda problem=problem, at=at: problem(at))  # type: ignore[misc]
+        assert one[0] == pytest.approx(two[0], rel=rtol)
+        np.testing.assert_allclose(one[1], two[1], rtol=rtol, atol=atol)
+
+
+def test_the_objective_does_not_depend_on_threads() -> None:
+    model, codes = tilted(), np.tile(rows(0.0), (100, 1))
+    n = len(codes)
+    labels = np.random.default_rng(4).integers(2, size=n)
+    layout = tilt_layout(CARDS, np.ones(8, dtype=bool), column_marginals(codes, CARDS, np.ones(n)))
+    prepared = prepare_rows(model, codes, labels, np.ones(n))
     problem = TiltProblem(model, prepared, layout, constant_prior(8))
-    start = problem.pack(model.c, model.g, np.zeros((2, layout.n_coarse)), model.root_logits)
-    one, two = both(lambda: problem(start))
-    # Evidence is stored as float32: sums over its states differ by its rounding.
-    assert one[0] == pytest.approx(two[0], rel=1e-6)
-    np.testing.assert_allclose(one[1], two[1], rtol=1e-4, atol=1e-5)
+    at = problem.pack(model.c, model.g, np.zeros((2, layout.n_coarse)), model.root_logits)
+    alone, slope = problem(at)
+    with native.threads(3):
+        together, same = problem(at)
+    assert alone == together
+    assert (slope == same).all()
 
 
 def test_steps_of_adam() -> None:

@@ -11,6 +11,7 @@ import ctypes
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,10 @@ class Kernels:
         suffix = _SUFFIX[dtype]
         self.call(f"{name}_{suffix}", self._gemm[suffix], *arguments)
 
+    def call_with_double_gemm(self, name: str, dtype: np.dtype[Any], *arguments: Any) -> None:
+        """Call the version of a function for a float type that multiplies matrices of doubles."""
+        self.call(f"{name}_{_SUFFIX[dtype]}", self._gemm["f64"], *arguments)
+
 
 def _as_c(value: Any) -> Any:
     if isinstance(value, np.ndarray):
@@ -76,6 +81,24 @@ def pointer(array: npt.NDArray[Any]) -> Pointer:
     made = Pointer(array.ctypes.data)
     made.array = array
     return made
+
+
+_threads: ContextVar[int] = ContextVar("threads", default=1)
+
+
+def n_threads() -> int:
+    """Threads a compiled loop may use; what it computes does not depend on them."""
+    return _threads.get()
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Let compiled loops that are called inside use so many threads."""
+    before = _threads.set(number)
+    try:
+        yield
+    finally:
+        _threads.reset(before)
 
 
 def kernels() -> Kernels | None:

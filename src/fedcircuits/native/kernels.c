@@ -4,6 +4,7 @@
    are BLAS's: the caller hands over SciPy's dgemm and sgemm. */
 
 #include <math.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -22,22 +23,6 @@ const char *source_digest(void) { return SOURCE_DIGEST; }
 
 /* Into every clone of the caller: a function of its own would be the oldest processor's. */
 #define INLINE static inline __attribute__((always_inline))
-
-#define REAL float
-#define NAME(stem) stem##_f32
-typedef void (*gemm_f32)(const char *, const char *, int *, int *, int *, float *, const float *,
-                         int *, const float *, int *, float *, float *, int *);
-#include "tree_pass.inc"
-#undef REAL
-#undef NAME
-
-#define REAL double
-#define NAME(stem) stem##_f64
-typedef void (*gemm_f64)(const char *, const char *, int *, int *, int *, double *, const double *,
-                         int *, const double *, int *, double *, double *, int *);
-#include "tree_pass.inc"
-#undef REAL
-#undef NAME
 
 /* e^x to a few units in the last place for x <= 0, written so that compilers vectorise it. */
 INLINE double exp_below_zero(double x) {
@@ -66,6 +51,61 @@ INLINE double exp_below_zero(double x) {
   scaled.bits += (int64_t)k << 52;
   return scaled.value;
 }
+
+/* log x to a few units in the last place for x above zero, subnormal ones excepted. */
+INLINE double log_above_zero(double x) {
+  const double high = 6.93147180369123816490e-01, low = 1.90821492927058770002e-10;
+  union {
+    double value;
+    int64_t bits;
+  } part = {x};
+  const int64_t k = (part.bits - 0x3fe6a09e667f3bcd) >> 52; /* to between sqrt(1/2) and sqrt(2) */
+  part.bits -= (int64_t)((uint64_t)k << 52);
+  const double f = part.value - 1, s = f / (2 + f), z = s * s, power = (double)k;
+  double p = 1.0 / 23;
+  p = p * z + 1.0 / 21;
+  p = p * z + 1.0 / 19;
+  p = p * z + 1.0 / 17;
+  p = p * z + 1.0 / 15;
+  p = p * z + 1.0 / 13;
+  p = p * z + 1.0 / 11;
+  p = p * z + 1.0 / 9;
+  p = p * z + 1.0 / 7;
+  p = p * z + 1.0 / 5;
+  p = p * z + 1.0 / 3;
+  return power * high + (2 * s + (2 * s * z * p + power * low));
+}
+
+#include "parallel.inc"
+
+/* Rows of a chunk whose classes are worked on together, at most. */
+enum { MOST_CHUNK = 128 };
+
+#define REAL float
+#define NAME(stem) stem##_f32
+typedef void (*gemm_f32)(const char *, const char *, int *, int *, int *, float *, const float *,
+                         int *, const float *, int *, float *, float *, int *);
+#include "tree_pass.inc"
+#include "tilt_rows.inc"
+#undef REAL
+#undef NAME
+
+#define REAL double
+#define NAME(stem) stem##_f64
+typedef void (*gemm_f64)(const char *, const char *, int *, int *, int *, double *, const double *,
+                         int *, const double *, int *, double *, double *, int *);
+#include "tree_pass.inc"
+#include "tilt_rows.inc"
+#include "normaliser.inc"
+#include "tilt_objective.inc"
+#undef REAL
+#undef NAME
+
+#define REAL float
+#define NAME(stem) stem##_f32
+#include "tilt_objective.inc"
+#undef REAL
+#undef NAME
 
 /* One step of Adam on rows (n, width) of logits whose softmax (with a floor) is `chances`.
 
@@ -137,22 +177,6 @@ CLONES void tilt_logits(int64_t n, int64_t Y, int64_t H, const int32_t *first,
       for (int32_t at = first[i]; at < first[i + 1]; at++)
         total += tilts[(int64_t)cells[at] * Y + y];
       logits[y * n + i] = total;
-    }
-  }
-}
-
-/* Adds the gradient of logits: sums (W, Y) of residual (Y, n) by cell, and root (Y, H) of
-   pull (Y, n) times evidence, laid out as in tilt_logits. */
-CLONES void tilt_flows(int64_t n, int64_t Y, int64_t H, const int32_t *first,
-                       const int32_t *cells, const double *residual, const float *evidence,
-                       int64_t stride, const double *pull, double *sums, double *root) {
-  for (int64_t i = 0; i < n; i++) {
-    for (int64_t y = 0; y < Y; y++) {
-      double r = residual[y * n + i];
-      for (int32_t at = first[i]; at < first[i + 1]; at++) sums[(int64_t)cells[at] * Y + y] += r;
-      const float *restrict row = evidence + y * stride + i * H;
-      double *restrict into = root + y * H, p = pull[y * n + i];
-      for (int64_t h = 0; h < H; h++) into[h] += p * row[h];
     }
   }
 }

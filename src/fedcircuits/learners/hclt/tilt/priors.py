@@ -11,6 +11,7 @@ column from the fit itself (MacKay's update): strength = effective parameters / 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ Indices = npt.NDArray[np.int64]
 
 N_COARSE = 16
 # Share of plain ridge inside the coarse penalty: keeps its level identified.
-_COARSE_RIDGE = 0.07
+COARSE_RIDGE = 0.07
 _STRENGTHS = (0.05, 1000.0)
 
 
@@ -61,6 +62,14 @@ class TiltLayout:
     column_of: Indices
     coarse_of: sparse.csr_matrix
     coarse_column: Indices
+
+    @cached_property
+    def coarse_index(self) -> npt.NDArray[np.int32]:
+        """(W,) coarse group of every fine state, -1 for none."""
+        answer = np.full(self.n_fine, -1, dtype=np.int32)
+        entries = self.coarse_of.tocoo()
+        answer[entries.row] = entries.col
+        return answer
 
     @property
     def n_fine(self) -> int:
@@ -136,7 +145,7 @@ def _coarse_roughness(coarse: FloatArray, layout: TiltLayout) -> FloatArray:
     """S g for the coarse penalty g' S g / 2 with unit strength, (Y, C)."""
     same = layout.coarse_column[1:] == layout.coarse_column[:-1]
     step = np.diff(coarse, axis=1) * same
-    result = _COARSE_RIDGE * coarse
+    result = COARSE_RIDGE * coarse
     result[:, 1:] += step
     result[:, :-1] -= step
     return result
@@ -177,7 +186,7 @@ def updated_prior(
         mine = layout.coarse_column == column
         size = int(mine.sum())
         steps = np.diff(np.eye(size), axis=0)
-        roughness = steps.T @ steps + _COARSE_RIDGE * np.eye(size)
+        roughness = steps.T @ steps + COARSE_RIDGE * np.eye(size)
         degrees = 0.0
         for h in grouped[:, mine]:
             # trace((H + s S)^-1 H) with H diagonal.

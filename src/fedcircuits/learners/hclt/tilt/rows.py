@@ -48,10 +48,10 @@ class Rows:
 
     @cached_property
     def are_compiled(self) -> bool:
-        """Whether the compiled loops take these rows: plain ones in the indicator, float32."""
+        """Whether the compiled loops take these rows: plain ones in the indicator."""
         indicator = self.indicator
         return bool(
-            self.evidence.dtype == np.float32
+            self.evidence.dtype in (np.float32, np.float64)
             and indicator.indices.dtype == np.int32
             and (indicator.data == 1.0).all()
         )
@@ -131,7 +131,7 @@ def plain_logits(
     """(Y, n) sums of the tilts of the cells, and (Y, n) evidence mixed by root weights (Y, H)."""
     Y, n = model.n_classes, len(rows.labels)
     native = kernels()
-    if native is None or not rows.are_compiled:
+    if native is None or not rows.are_compiled or rows.evidence.dtype != np.float32:
         logits = np.ascontiguousarray((rows.indicator @ model.g.T).T)
         mixed = np.empty((Y, n))
         for y in range(Y):
@@ -149,24 +149,14 @@ def plain_logits(
 
 
 def plain_flows(
-    rows: Rows, residual: FloatArray, mixed: FloatArray, n_cells: int
+    rows: Rows, residual: FloatArray, mixed: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Gradient of the plain logits by their residuals (Y, n): of cells (Y, W), of roots (Y, H)."""
-    Y, n = residual.shape
-    H = rows.evidence.shape[2]
+    Y, H = len(residual), rows.evidence.shape[2]
     pull = residual / mixed
-    native = kernels()
-    if native is None or not rows.are_compiled:
-        cells = np.asarray(rows.indicator.T @ residual.T).T
-        root = np.empty((Y, H))
-        for y in range(Y):
-            evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]
-            root[y] = pull[y].astype(evidence.dtype) @ evidence
-        return cells, root
-    sums, root = np.zeros((n_cells, Y)), np.zeros((Y, H))
-    native.call(
-        "tilt_flows",
-        *(n, Y, H, rows.indicator.indptr, rows.indicator.indices, residual),
-        *(rows.evidence, rows.class_stride, pull, sums, root),
-    )
-    return sums.T, root
+    cells = np.asarray(rows.indicator.T @ residual.T).T
+    root = np.empty((Y, H))
+    for y in range(Y):
+        evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]
+        root[y] = pull[y].astype(evidence.dtype) @ evidence
+    return cells, root

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.learners.hclt.tilt.compiled_trees import CompiledTrees
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns, identity_patterns
 from fedcircuits.learners.hclt.tree.tree_pass import Tables, TreePass, Upward
+from fedcircuits.native import kernels
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,11 @@ def normaliser(model: TiltedTree, passes: list[TreePass], with_pairs: bool = Fal
         passes: Prepared float64 passes, one per entry of `model.trees`.
         with_pairs: Whether pair flows are wanted (for gradients of transitions).
     """
+    native = kernels()
+    if native is not None and not with_pairs:
+        trees = CompiledTrees(model.trees, model.n_classes)
+        found = trees.normaliser(native, model.c, model.g, model.root_weights())
+        return ModelFlows(*found, None, [])
     Y, starts = model.n_classes, model.starts
     tree = model.trees[0]
     L, H, W = len(tree.parent), tree.n_states, tree.block_size

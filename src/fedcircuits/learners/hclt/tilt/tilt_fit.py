@@ -8,12 +8,14 @@ of rows. The problem is convex in (c, g).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
 from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.tilt.compiled_tilt import CompiledObjective
 from fedcircuits.learners.hclt.tilt.priors import (
     TiltLayout,
     TiltPrior,
@@ -23,8 +25,10 @@ from fedcircuits.learners.hclt.tilt.priors import (
 from fedcircuits.learners.hclt.tilt.rows import Rows, plain_flows, plain_logits
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser
 from fedcircuits.learners.hclt.tilt.tilted_pass import TiltedPass, sums_by_index
+from fedcircuits.learners.hclt.tree.patterns import Patterns
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass, Upward
 from fedcircuits.learners.prepare import mean_ranks
+from fedcircuits.native import kernels
 
 # Ridge on the root logits, in rows: keeps states that few rows use near zero.
 _ROOT_RIDGE = 5.0
@@ -80,12 +84,37 @@ def class_logits(model: TiltedTree, rows: Rows) -> tuple[FloatArray, FloatArray,
     logits += model.c[:, None]
     hole_passes: list[HolePass] = []
     if rows.holes is not None:
-        for y in range(model.n_classes):
-            tilted = TiltedPass(model, y, rows.evidence.dtype, weights[y])
-            logs, root_sum, up = tilted.upward(rows.holes)
-            logits[y, rows.hole_rows] = logs[rows.holes.row_index]
-            hole_passes.append(HolePass(tilted, root_sum, up))
+        logs, hole_passes = _hole_logits(model, rows.holes, rows.evidence.dtype)
+        logits[:, rows.hole_rows] = logs[:, rows.holes.row_index]
     return logits.T, mixed, hole_passes
+
+
+def _hole_logits(
+    model: TiltedTree, holes: Patterns, dtype: npt.DTypeLike
+) -> tuple[FloatArray, list[HolePass]]:
+    """(Y, U) logits of the patterns of rows with missing cells, and their passes."""
+    weights, logits, passes = model.root_weights(), [], []
+    for y in range(model.n_classes):
+        tilted = TiltedPass(model, y, dtype, weights[y])
+        logs, root_sum, up = tilted.upward(holes)
+        logits.append(logs)
+        passes.append(HolePass(tilted, root_sum, up))
+    return np.stack(logits), passes
+
+
+def _add_hole_flows(
+    holes: Patterns,
+    passes: list[HolePass],
+    residual: FloatArray,
+    d_g: FloatArray,
+    d_root: FloatArray,
+) -> None:
+    """Add the gradient by residuals (Y, holes) to that of cells (Y, W) and roots (Y, H)."""
+    for y, hole in enumerate(passes):
+        pull = sums_by_index(holes.row_index, residual[y], len(hole.total))
+        root_flow, cells, _ = hole.tilted.flows(holes, hole.up, hole.total, pull, with_pairs=False)
+        d_root[y] += root_flow
+        d_g[y] += cells.sum(axis=1)
 
 
 def log_total(logits: FloatArray) -> FloatArray:
@@ -141,6 +170,15 @@ class TiltProblem:
         self._target[np.arange(len(rows.labels)), rows.labels] = 1.0
         self._scale = self._preconditioner()
 
+    @cached_property
+    def _compiled(self) -> CompiledObjective:
+        """What compiled loops take, laid out."""
+        model = self.model
+        roots = np.stack([model.tree_of(y).root for y in range(model.n_classes)])
+        return CompiledObjective(
+            *(model.trees, roots, self.rows, self.layout, self.prior, self._scale, _ROOT_RIDGE)
+        )
+
     def _preconditioner(self) -> FloatArray:
         """1 / sqrt(curvature): count * p(1 - p) + ridge for every coordinate."""
         rows, Y = self.rows, self.model.n_classes
@@ -180,6 +218,36 @@ class TiltProblem:
 
     def __call__(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Objective and gradient."""
+        native = kernels()
+        if native is None or not self.rows.are_compiled:
+            return self._evaluate(vector)
+        value, gradient = self._compiled(native, vector)
+        if self.rows.holes is None:
+            return value, gradient
+        more, slope = self._of_holes(self.model_at(vector), self.rows.holes)
+        return value + more, gradient + slope
+
+    def _of_holes(self, model: TiltedTree, holes: Patterns) -> tuple[float, FloatArray]:
+        """What rows with missing cells add to objective and gradient."""
+        rows, D = self.rows, self.model.trees[0].n_columns
+        weights, labels = rows.weights[rows.hole_rows], rows.labels[rows.hole_rows]
+        logits, passes = _hole_logits(model, holes, rows.evidence.dtype)
+        logits = logits[:, holes.row_index]  # (Y, holes)
+        total = log_total(logits.T)
+        every = np.arange(len(labels))
+        chosen = logits[labels, every]
+        value = float(weights @ (total - chosen)) - float(weights @ chosen) / D
+        residual = np.exp(logits - total)
+        residual[labels, every] -= 1.0 + 1.0 / D
+        residual *= weights
+        d_g, d_root = np.zeros_like(model.g), np.zeros_like(model.root_logits)
+        _add_hole_flows(holes, passes, residual, d_g, d_root)
+        d_coarse = (self.layout.coarse_of.T @ d_g.T).T
+        parts = [residual.sum(axis=1), d_g.ravel(), d_coarse.ravel(), d_root.ravel()]
+        return value, np.concatenate(parts) * self._scale
+
+    def _evaluate(self, vector: FloatArray) -> tuple[float, FloatArray]:
+        """The NumPy twin of `tilt_objective`, rows with missing cells included."""
         _, fine, coarse, root = self.unpack(vector)
         model = self.model_at(vector)
         rows, D = self.rows, self.model.trees[0].n_columns
@@ -196,17 +264,11 @@ class TiltProblem:
         residual *= rows.weights
         d_c = residual.sum(axis=1) + np.exp(flows.log_class - flows.log_z) / D
         plain = residual if rows.holes is None else residual * rows.complete
-        d_g, d_root = plain_flows(rows, plain, mixed, model.g.shape[1])
+        d_g, d_root = plain_flows(rows, plain, mixed)
         d_g = d_g + flows.cells / D
         d_root = model.root_weights() * d_root + flows.root / D
-        for y, hole in enumerate(hole_passes):
-            assert rows.holes is not None
-            pull = sums_by_index(rows.holes.row_index, residual[y, rows.hole_rows], len(hole.total))
-            root_flow, cells, _ = hole.tilted.flows(
-                rows.holes, hole.up, hole.total, pull, with_pairs=False
-            )
-            d_root[y] += root_flow
-            d_g[y] += cells.sum(axis=1)
+        if rows.holes is not None:
+            _add_hole_flows(rows.holes, hole_passes, residual[:, rows.hole_rows], d_g, d_root)
         d_coarse = (self.layout.coarse_of.T @ d_g.T).T
         n = rows.n_effective
         cost, slope = fine_penalty(fine, self.prior, self.layout)
