@@ -16,8 +16,6 @@ MANY = 1000
 COUNTS = ("n_rows", "label_counts", "rows", "class_rows", "counts")
 # What is counted there was counted before (`agree`), and refused there where it is few.
 REPEATED = {"align", "name_rows", "use_rows", "peers", "take_tilt"}
-# Rows that were drawn from a model are no count.
-DRAWN = {("draw", "rows")}
 
 
 def filled(kind: Any) -> Any:
@@ -52,9 +50,7 @@ CASES = [
     (verb, entry.name)
     for verb, declared in m.VERBS.items()
     for entry in fields(declared.reply)
-    if entry.name in (*COUNTS, "models")
-    and verb not in REPEATED
-    and (verb, entry.name) not in DRAWN
+    if entry.name in (*COUNTS, "models") and verb not in REPEATED
 ]
 
 

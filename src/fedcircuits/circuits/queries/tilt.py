@@ -10,7 +10,7 @@ import numpy as np
 from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.assemble import Assembler
 from fedcircuits.circuits.leaf_group import LeafGroup
-from fedcircuits.circuits.passes import sum_product, up
+from fedcircuits.circuits.passes import down, sum_product, up
 from fedcircuits.circuits.queries.restrict import fold_evidence
 from fedcircuits.errors import StructureError
 
@@ -42,6 +42,40 @@ def tilt(circuit: Circuit, factors: Mapping[str, FloatArray]) -> tuple[Assembler
     return assembler, root, float(values[-1, 0])
 
 
+def tilted_masses(
+    circuit: Circuit, factors: Mapping[str, FloatArray], n_tilts: int
+) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """For each of Y tilts (Y,) log Z, and by column (Y, states) masses of p(x) exp(g(x)) / Z.
+
+    Args:
+        circuit: p; its leaves over the columns of `factors` are tables of states.
+        factors: by column (Y, states) g.
+        n_tilts: Y.
+    """
+    values = np.zeros((circuit.n_nodes, n_tilts))
+    lifts = {}
+    for name, g in factors.items():
+        top = g.max(axis=1)
+        lifts[name] = (np.exp(g - top[:, None]), top)
+    leaves = []
+    for group in circuit.groups:
+        name = circuit.schema.names[group.column]
+        if name in factors:
+            table = _table(group, name, factors[name].shape[1])  # (L, states)
+            lift, top = lifts[name]
+            mass = table @ lift.T  # (L, Y)
+            values[group.nodes] = np.log(mass) + top
+            leaves.append((group, name, table, mass))
+    up(circuit.plan, values, sum_product)
+    flows = np.zeros_like(values)
+    flows[-1] = 1.0
+    down(circuit.plan, values, flows)
+    masses = {name: np.zeros(g.shape) for name, g in factors.items()}
+    for group, name, table, mass in leaves:
+        masses[name] += ((flows[group.nodes] / mass).T @ table) * lifts[name][0]
+    return values[-1].copy(), masses
+
+
 def has_tables(circuit: Circuit, widths: Mapping[str, int]) -> bool:
     """Whether all leaves over some columns are tables with so many states."""
     return all(
@@ -56,12 +90,18 @@ def has_tables(circuit: Circuit, widths: Mapping[str, int]) -> bool:
 def _lifted(group: LeafGroup, name: str, g: FloatArray) -> tuple[dict[str, FloatArray], FloatArray]:
     """Parameters of the tilted leaves, and (L,) the log of what each was divided by."""
     parameter = group.family.parameters[0]
-    table = group.params[parameter]  # (L, states)
-    if len(group.family.parameters) > 1 or table.shape[1:] != g.shape:
-        raise StructureError(
-            [f"a {group.family.name} leaf over {name!r} is no table of {g.size} states to tilt"]
-        )
+    table = _table(group, name, g.size)  # (L, states)
     top = g.max()
     lifted = table * np.exp(g - top)  # (L, states)
     mass = lifted.sum(axis=1)
     return {parameter: lifted / mass[:, None]}, np.log(mass) + top
+
+
+def _table(group: LeafGroup, name: str, n_states: int) -> FloatArray:
+    """(L, states) the probabilities of the leaves' states; another kind of leaf is an error."""
+    table = group.params[group.family.parameters[0]]
+    if len(group.family.parameters) > 1 or table.shape[1:] != (n_states,):
+        raise StructureError(
+            [f"a {group.family.name} leaf over {name!r} is no table of {n_states} states to tilt"]
+        )
+    return table

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcircuits.arrays import BoolArray, Bytes, FloatArray, IntArray
 from fedcircuits.circuits import Circuit
+from fedcircuits.circuits.queries.tilt import tilted_masses
 from fedcircuits.density import Density, LearnsForMixing, LearnsTilt
 from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import FederationError, StorageError
@@ -131,12 +132,15 @@ class Tilting:
         context = f"{self.name}/tilt/{request.rows}"
         return m.Sealed(seal(packed_scores(scores), self._recipient(request.key), context), context)
 
-    @handles(m.DRAW)
-    def _draw(self, request: m.Draw) -> m.Drawn:
-        """Rows drawn from models that stay, by which the server chooses what classes share."""
-        asked = zip(request.models, request.sizes, request.seeds, strict=True)
-        rows = [drawn(self._model(name), int(n), int(seed)) for name, n, seed in asked]
-        return m.Drawn({str(at): values for at, values in enumerate(rows)})
+    @handles(m.MASSES)
+    def _masses(self, request: m.AskMasses) -> m.Masses:
+        """Masses of states under tilted models, by which the server chooses what classes share."""
+        tilt = tilt_of(request.tables)
+        found = [masses_by_class(self._model(name), tilt) for name in request.models]
+        none = np.zeros((tilt.n_classes, 0))
+        side_by_side = [np.concatenate([none, *cells.values()], axis=1) for _, cells in found]
+        log_z = np.array([each for each, _ in found])
+        return m.Masses(log_z, {str(at): cells for at, cells in enumerate(side_by_side)})
 
     @handles(m.TAKE_TILT)
     def _take_tilt(self, request: m.TakeTilt) -> m.Ready:
@@ -172,11 +176,6 @@ class Tilting:
         return kept[1]
 
 
-def drawn(model: Density, n: int, seed: int) -> FloatArray:
-    """(n, D) encoded rows drawn from a model."""
-    return model.sample_table(Table.empty(model.schema, n), np.random.default_rng(seed))
-
-
 def tilted_by_class(model: Density, tilt: Tilt) -> list[tuple[Density, float]]:
     """For every class m(x) exp(sum_j g_yj(x_j)) / Z_y and log Z_y.
 
@@ -184,10 +183,24 @@ def tilted_by_class(model: Density, tilt: Tilt) -> list[tuple[Density, float]]:
         model: m, a circuit with tables of states for leaves.
         tilt: whose tables over the model's columns count.
     """
+    circuit, tables = _to_tilt(model, tilt)
+    return [
+        circuit.tilted({name: table[y] for name, table in tables.items()})
+        for y in range(tilt.n_classes)
+    ]
+
+
+def masses_by_class(model: Density, tilt: Tilt) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """(Y,) log Z_y, and by column the masses (Y, states) of m(x) exp(sum_j g_yj(x_j)) / Z_y."""
+    circuit, tables = _to_tilt(model, tilt)
+    return tilted_masses(circuit, tables, tilt.n_classes)
+
+
+def _to_tilt(model: Density, tilt: Tilt) -> tuple[Circuit, dict[str, FloatArray]]:
+    """A circuit, and the tables of its columns in the order of the tilt."""
     if not isinstance(model, Circuit):
         raise FederationError(f"a {type(model).__name__} has no tables of states to tilt")
-    names = [name for name in model.schema.names if name in tilt.columns]
-    return [model.tilted({name: tilt.of(name)[y] for name in names}) for y in range(tilt.n_classes)]
+    return model, {name: tilt.of(name) for name in tilt.columns if name in model.schema}
 
 
 def _without_effect(rows: Table, classes: IntArray, n_classes: int) -> Tilt:

@@ -1,112 +1,113 @@
-"""The part of a tilt that all classes share, chosen so that p(x) stays the density m(x).
+"""The part of a tilt that all classes share, chosen so that p(x) stays near the density m(x).
 
 Adding h_j(x_j) to the tables of every class leaves p(y | x) as it is and changes
-p(x) = (1/Z) m(x) exp(u(x) + h(x)), u = log sum_y exp(c_y + g_y(x)). Of all sums of multiples of
-the tables, h = sum_jk kappa_jk g_kj, the one is taken under which p(x) is nearest to m(x) in
-relative entropy: a convex problem over rows drawn from m, which needs no row of a client.
+p(x) = (1/Z) m(x) exp(u(x) + h(x)), u = log sum_y exp(c_y + g_y(x)). The h under which p(x) is
+nearest to m(x) in relative entropy gives every column the marginal distribution that it has under
+m: the gradient of log Z(h) - E_m[h] is the difference of the two. Both follow from one pass through
+the tilted parts, so that the problem, which is convex, is solved without a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.evaluation_plan import EvaluationPlan
-from fedcircuits.circuits.queries.walk import at_random, choice_slots, walk
+from fedcircuits.circuits.passes import down, sum_product, up
 from fedcircuits.circuits.structure import Structure
 from fedcircuits.density import Density
 from fedcircuits.density.tilt import Tilt
-from fedcircuits.federation.client.tilting import drawn
-from fedcircuits.federation.server.remote import RemoteDensity, drawn_remotely
-from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.federation.client.tilting import masses_by_class
+from fedcircuits.federation.server.remote import RemoteDensity, masses_remotely
 from fedcircuits.federation.wire.transport import RefusedError
-from fedcircuits.schema import Schema, Table
 
-N_DRAWN = 4096
-# Draws' worth of pull towards kappa = 0.
-_RIDGE = 4.0
+# Half the sum over states of |p - m| of a column that is close enough; most passes.
+CLOSE, MOST_PASSES = 3e-4, 50
+_LEAST_MASS = 1e-12
 
 
-def gauged(tilt: Tilt, schema: Schema, structure: Structure, parts: Sequence[Density]) -> Tilt:
-    """Return a tilt with the same p(y | x) whose p(x) is as near to m(x) as may be.
+def gauged(tilt: Tilt, structure: Structure, parts: Sequence[Density]) -> Tilt:
+    """Return a tilt with the same p(y | x) whose p(x) has the marginals of m(x).
 
     Args:
         tilt: c and g.
-        schema: of the columns.
         structure: sums and products of m over its parts.
         parts: models, here or at clients.
     """
-    columns = [at for at, name in enumerate(schema.names) if name in tilt.columns]
-    known = [int(y) for y in np.flatnonzero(np.isfinite(tilt.c))]
+    columns = [name for name in tilt.columns if any(name in part.schema for part in parts)]
+    known = np.flatnonzero(np.isfinite(tilt.c))
+    mine = tilt.select(columns)
+    tables = tuple(table[known] for table in mine.tables)
+    asked = Tilt(mine.columns, mine.c[known], tables, mine.counts[known])
+    zeros = tuple(np.zeros((1, table.shape[1])) for table in mine.tables)
+    nothing = Tilt(mine.columns, np.zeros(1), zeros, mine.counts.sum(keepdims=True))
     try:
-        rows = _drawn(schema.select([schema.names[at] for at in columns]), structure, parts)
-    except RefusedError:  # a client lets nobody sample: what classes share stays as fitted
+        _, wanted = _masses(nothing, structure, parts)
+        h = _nearest(asked, wanted, structure, parts)
+    except RefusedError:  # a client tells nobody: what classes share stays as fitted
         return tilt
-    each = [tilt.select([name]).scores(rows)[:, known] for name in rows.schema.names]
-    features = np.concatenate(each, axis=1)  # (N, D Y): what column j says of class k
-    logits = tilt.c[known] + np.sum(each, axis=0)
-    u = np.logaddexp.reduce(logits, axis=1)
-    kappa = _nearest(u, features).reshape(len(each), len(known))
-    tables = []
-    for name, table in zip(tilt.columns, tilt.tables, strict=True):
-        j = rows.schema.position(name)
-        tables.append(np.asarray(table + kappa[j] @ table[known]))
-    return Tilt(tilt.columns, tilt.c, tuple(tables), tilt.counts)
+    shared = dict(zip(columns, h, strict=True))
+    named = zip(tilt.columns, tilt.tables, strict=True)
+    return replace(tilt, tables=tuple(t + shared[n] if n in shared else t for n, t in named))
 
 
-def _nearest(u: FloatArray, features: FloatArray) -> FloatArray:
-    """The kappa that minimises log mean exp(u + F kappa) - mean(u + F kappa) + ridge."""
+def _nearest(
+    tilt: Tilt, wanted: FloatArray, structure: Structure, parts: Sequence[Density]
+) -> list[FloatArray]:
+    """(S,) h of each column of a tilt, `wanted` (W,) being the marginals of m."""
     from scipy import optimize  # takes longer to import than the rest of the package
 
-    scale = np.maximum(features.std(axis=0), 1e-9)
-    f = (features - features.mean(axis=0)) / scale  # (N, K)
+    cuts = np.cumsum([table.shape[1] for table in tilt.tables])[:-1]
+    # The curvature of log Z in h is about a state's mass: in these units it is about one, and the
+    # first step, which has length one, is as long as the gradient.
+    unit = 1.0 / np.sqrt(np.maximum(wanted, _LEAST_MASS))
+    off = np.inf
 
     def loss(theta: FloatArray) -> tuple[float, FloatArray]:
-        v = u + f @ theta
-        top = v.max()
-        weight = np.exp(v - top)
-        value = np.log(weight.mean()) + top - v.mean()
-        slope = f.T @ (weight / weight.sum()) - f.mean(axis=0)
-        pull = _RIDGE / len(u) * theta
-        return float(value + 0.5 * theta @ pull), slope + pull
+        nonlocal off
+        h = np.where(wanted > _LEAST_MASS, theta * unit, 0.0)
+        lifted = [t + part for t, part in zip(tilt.tables, np.split(h, cuts), strict=True)]
+        log_z, found = _masses(replace(tilt, tables=tuple(lifted)), structure, parts)
+        apart = np.where(wanted > _LEAST_MASS, found - wanted, 0.0)
+        off = max(0.5 * float(np.abs(part).sum()) for part in np.split(apart, cuts))
+        return log_z - float(wanted @ h), apart * unit
 
-    found = optimize.minimize(loss, np.zeros(f.shape[1]), jac=True, method="L-BFGS-B")
-    return np.asarray(found.x / scale)
+    def stop(_: FloatArray) -> None:
+        if off < CLOSE:
+            raise StopIteration
 
-
-def _drawn(schema: Schema, structure: Structure, parts: Sequence[Density]) -> Table:
-    """Rows drawn from m; the same wherever its parts are."""
-    rng = named_rng(0, "gauge")
-    column_of = [
-        np.array([schema.position(name) for name in part.schema.names], dtype=np.int64)
-        for part in parts
-    ]
-    table = Table.empty(schema, N_DRAWN)
-    visits = _visits(structure, column_of, rng)
-    seeds = [int(rng.integers(2**62)) for _ in visits]
-    asked = [
-        (parts[at], mine.size, seed) for (at, mine), seed in zip(visits.items(), seeds, strict=True)
-    ]
-    away = [each for each in asked if isinstance(each[0], RemoteDensity)]
-    found = drawn_remotely(away) if away else [drawn(*each) for each in asked]
-    for (at, mine), values in zip(visits.items(), found, strict=True):
-        table.values[np.ix_(mine, column_of[at])] = values
-    observed = np.ones(table.values.shape, dtype=bool)
-    return Table(schema, table.values, observed, pd.RangeIndex(N_DRAWN))
+    start = np.zeros(wanted.size)
+    length = float(np.linalg.norm(loss(start)[1]))
+    if off < CLOSE:
+        return np.split(start, cuts)
+    unit *= length
+    limits = {"maxcor": 20, "maxfun": MOST_PASSES, "ftol": 0.0, "gtol": 1e-9}
+    found = optimize.minimize(  # type: ignore[call-overload]
+        loss, start, jac=True, method="L-BFGS-B", callback=stop, options=limits
+    )
+    h = np.where(wanted > _LEAST_MASS, found.x * unit, 0.0)
+    return np.split(np.asarray(h), cuts)
 
 
-def _visits(
-    structure: Structure, column_of: Sequence[IntArray], rng: np.random.Generator
-) -> dict[int, IntArray]:
-    """By part the rows that it draws the cells of."""
-    if structure.n_inner == 0:
-        return {0: np.arange(N_DRAWN)}
-    slots = choice_slots(structure, np.array([columns.min() for columns in column_of]))
-    nothing = np.zeros((structure.n_nodes, N_DRAWN))  # without evidence every node has mass one
+def _masses(tilt: Tilt, structure: Structure, parts: Sequence[Density]) -> tuple[float, FloatArray]:
+    """log Z of m under a tilt, and (W,) the masses of its columns' states, one after another."""
+    away = [part for part in parts if isinstance(part, RemoteDensity)]
+    found = masses_remotely(away, tilt) if away else [masses_by_class(part, tilt) for part in parts]
+    values = np.zeros((structure.n_nodes, tilt.n_classes))
+    for at, (log_of_part, _) in enumerate(found):
+        values[at] = log_of_part
     plan = EvaluationPlan.of(structure)
-    uniform = rng.random((N_DRAWN, int(slots.max()) + 1))
-    leaves, rows = walk(plan, nothing, at_random(slots, uniform))
-    return {int(at): np.sort(rows[leaves == at]) for at in np.unique(leaves)}
+    up(plan, values, sum_product)
+    log_class = tilt.c + values[-1]  # (Y,)
+    log_z = float(np.logaddexp.reduce(log_class))
+    flows = np.zeros_like(values)
+    flows[-1] = np.exp(log_class - log_z)
+    down(plan, values, flows)
+    total = {name: np.zeros(t.shape[1]) for name, t in zip(tilt.columns, tilt.tables, strict=True)}
+    for flow, (_, cells) in zip(flows, found, strict=False):
+        for name, masses in cells.items():
+            total[name] += flow @ masses
+    return log_z, np.concatenate([np.zeros(0), *total.values()])

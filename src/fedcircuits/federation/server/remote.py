@@ -185,26 +185,35 @@ class RemoteDensity(Density):
         )
 
 
-def drawn_remotely(asked: Sequence[tuple[Density, int, int]]) -> list[FloatArray]:
-    """Rows drawn from models that stay, one message a client; `asked` has models, sizes, seeds."""
-    by_client: dict[str, list[int]] = {}
-    for at, (model, _, _) in enumerate(asked):
-        assert isinstance(model, RemoteDensity)
-        by_client.setdefault(model.client, []).append(at)
-        server = model.server
+def masses_remotely(
+    models: Sequence[RemoteDensity], tilt: Tilt
+) -> list[tuple[FloatArray, dict[str, FloatArray]]]:
+    """As `masses_by_class` for models that stay, one message to each client."""
+    by_client = _by_client(models)
     requests = {}
     for client, numbers in by_client.items():
-        keys = tuple(asked[at][0].key for at in numbers)  # type: ignore[attr-defined]
-        sizes, seeds = (np.array([asked[at][i] for at in numbers]) for i in (1, 2))
-        requests[client] = m.Draw(keys, sizes, seeds)
-    answer: list[FloatArray] = [np.zeros((0, 0)) for _ in asked]
-    for client, reply in server.call(m.DRAW, requests).items():
+        held = {name for at in numbers for name in models[at].schema.names}
+        tables = tables_of(tilt.select(sorted(held)))
+        requests[client] = m.AskMasses(tuple(models[at].key for at in numbers), tables)
+    answer: dict[int, tuple[FloatArray, dict[str, FloatArray]]] = {}
+    for client, reply in models[0].server.call(m.MASSES, requests).items():
         for number, at in enumerate(by_client[client]):
-            shape = (asked[at][1], len(asked[at][0].schema))
-            answer[at] = reply.rows[str(number)]
-            if answer[at].shape != shape:
-                raise FederationError(f"client {client!r} drew rows {answer[at].shape}")
-    return answer
+            mine = tilt.select(models[at].schema.names)
+            cells = reply.cells[str(number)]
+            if cells.shape != mine.flat.shape:
+                raise FederationError(f"client {client!r} gave masses {cells.shape}")
+            cuts = np.cumsum([table.shape[1] for table in mine.tables])[:-1]
+            parts = np.split(cells, cuts, axis=1)
+            answer[at] = reply.log_z[number], dict(zip(mine.columns, parts, strict=True))
+    return [answer[at] for at in range(len(models))]
+
+
+def _by_client(models: Sequence[RemoteDensity]) -> dict[str, list[int]]:
+    """Numbers of the models that stay at each client."""
+    by_client: dict[str, list[int]] = {}
+    for at, model in enumerate(models):
+        by_client.setdefault(model.client, []).append(at)
+    return by_client
 
 
 def tilted_remotely(
@@ -214,10 +223,7 @@ def tilted_remotely(
 
     Tables are sent to each client once, and it answers with the normalisers of its models.
     """
-    server = models[0].server
-    by_client: dict[str, list[int]] = {}
-    for at, model in enumerate(models):
-        by_client.setdefault(model.client, []).append(at)
+    server, by_client = models[0].server, _by_client(models)
     names: dict[str, str] = {}
     for client, numbers in by_client.items():
         columns = {name for at in numbers for name in models[at].schema.names}

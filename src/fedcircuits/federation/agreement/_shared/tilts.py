@@ -33,7 +33,7 @@ LEAST_ROWS = 60
 
 
 # A tilt applied to models that stay.
-APPLIED = (step(m.DRAW), step(m.TAKE_TILT, MANY), step(m.NORMALISERS, MANY))
+APPLIED = (step(m.MASSES, MANY), step(m.TAKE_TILT, MANY), step(m.NORMALISERS, MANY))
 
 
 def tilt_steps(facts: Facts) -> tuple[Step, ...]:

@@ -149,26 +149,35 @@ class Normalisers(Message):
 
 
 @dataclass(frozen=True)
-class Draw(Message):
-    """Server: draw `sizes` rows from each of some models that stay, with these seeds."""
+class AskMasses(Message):
+    """Server: the masses of states under models that stay, tilted by these tables."""
 
     models: tuple[ModelName, ...]
-    sizes: Array
-    seeds: Array
+    tables: TiltTables
 
 
 @dataclass(frozen=True)
-class Drawn(Message):
-    """Client: encoded rows drawn from each model, by its number."""
+class Masses(Message):
+    """Client: (models, Y) logs of normalisers; by model (Y, W) masses of its columns' states."""
 
-    rows: Arrays
+    log_z: Array
+    cells: Arrays
+
+    def fault(self, request: Message) -> str | None:
+        """Normalisers and masses of the models and classes asked for."""
+        assert isinstance(request, AskMasses)
+        n_models, n_classes = len(request.models), request.tables.c.size
+        shapes = {cells.shape[:1] for cells in self.cells.values()}
+        if self.log_z.shape != (n_models, n_classes) or len(self.cells) != n_models:
+            return f"masses of {len(self.cells)} model(s); {n_models} were asked for"
+        return None if shapes == {(n_classes,)} else "masses of other classes than asked for"
 
 
-def _draw(request: Draw, terms: Terms, _: str | None) -> Asked:
-    del request
-    if "sample" not in terms.queries:
-        return Asked(fault="rows drawn from a model; queries in its policy has no 'sample'")
-    return Asked()
+def _ask_masses(request: AskMasses, terms: Terms, _: str | None) -> Asked:
+    fault = request.tables.fault()
+    if fault is None and "posterior" not in terms.queries:
+        fault = "masses of states under a model; queries in its policy has no 'posterior'"
+    return Asked(tuple(request.tables.columns), fault)
 
 
 def _fit_tilt(request: FitTilt, terms: Terms, label: str | None) -> Asked:
@@ -235,15 +244,15 @@ SCORE_TILT = declare(
 TAKE_TILT = declare(
     Verb("take_tilt", TakeTilt, Ready, "training", (), changes_state=True, asks=_take_tilt)
 )
-DRAW = declare(
+MASSES = declare(
     Verb(
-        "draw",
-        Draw,
-        Drawn,
+        "masses",
+        AskMasses,
+        Masses,
         "training",
-        (Reveals("server", Level.AGGREGATES, "rows drawn from models that stay"),),
+        (Reveals("server", Level.AGGREGATES, "masses of single columns' states under a model"),),
         reads_models=True,
-        asks=_draw,
+        asks=_ask_masses,
     )
 )
 NORMALISERS = declare(
