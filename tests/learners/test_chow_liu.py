@@ -7,6 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+from fedcircuits import native
+from fedcircuits.learners.hclt.tree import chow_liu
 from fedcircuits.learners.hclt.tree.chow_liu import (
     chow_liu_tree,
     mutual_information,
@@ -43,6 +45,38 @@ def test_information_equals_the_cell_by_cell_sum_with_missing_cells(cards: tuple
     for j, k in itertools.combinations(range(4), 2):
         expected = slow_information(codes[:, j], codes[:, k], np.ones(400))
         assert information[j, k] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("most", [1, 50, 2**22], ids=["sorted", "some sorted", "tables"])
+def test_pairs_are_counted_alike_in_blocks_in_loops_and_by_sorting(
+    missing: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if native.kernels() is None:
+        pytest.skip("no compiled loops here")
+    rng = np.random.default_rng(8)
+    cards = (2, 30, 7, 5, 90)
+    codes = np.stack([rng.integers(0, card, size=300) for card in cards], axis=1)
+    codes[:, 2] = codes[:, 1] % 7
+    codes[rng.random(codes.shape) < missing] = -1
+    with native.numpy_only():
+        expected = mutual_information(codes, cards)
+    monkeypatch.setattr(chow_liu, "_MOST_CELLS", most)
+    np.testing.assert_allclose(mutual_information(codes, cards), expected, atol=1e-12)
+
+
+def test_structure_looks_at_fewer_rows_of_more_columns() -> None:
+    rng = np.random.default_rng(0)
+    for columns in (2, 500, 2_000, 20_000):
+        rows = structure_rows(1_000_000, columns, rng)
+        assert isinstance(rows, np.ndarray)
+        assert np.unique(rows).size == rows.size
+        pairs = columns * (columns - 1) // 2
+        assert rows.size == chow_liu.MIN_STRUCTURE_ROWS or (
+            rows.size <= chow_liu.MAX_STRUCTURE_ROWS
+            and rows.size * pairs <= chow_liu.MAX_STRUCTURE_CELLS
+        )
+    assert structure_rows(900, 20_000, rng) == slice(None)
 
 
 def test_integer_weights_equal_repeated_rows_up_to_the_bias_term() -> None:
@@ -119,10 +153,3 @@ def test_one_column_and_one_row() -> None:
 def test_one_hot_leaves_missing_cells_empty() -> None:
     dense = one_hot(np.array([[1, -1], [0, 2]]), (2, 3)).toarray()
     np.testing.assert_array_equal(dense, [[0, 1, 0, 0, 0], [1, 0, 0, 0, 1]])
-
-
-def test_structure_rows_are_a_subset_without_repeats() -> None:
-    rows = structure_rows(1000, np.random.default_rng(0), limit=100)
-    assert isinstance(rows, np.ndarray)
-    assert len(np.unique(rows)) == 100
-    assert structure_rows(50, np.random.default_rng(0), limit=100) == slice(None)

@@ -119,7 +119,7 @@ def _structure(
         return RootedTree(np.array([-1]), np.array([0])), np.zeros(D, dtype=np.int64)
     latent_of[columns] = np.arange(columns.size)
     used = np.flatnonzero(shares.getnnz(axis=1) > 0)
-    used = used[structure_rows(used.size, rng)]
+    used = used[structure_rows(used.size, columns.size + 1, rng)]
     classes = np.asarray(shares[used].argmax(axis=1)).ravel()
     coded = np.column_stack([codes[used][:, columns], classes]).astype(np.int32)
     information = mutual_information(coded, (*(cards[j] for j in columns), R))

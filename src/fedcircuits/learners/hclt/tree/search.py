@@ -138,7 +138,7 @@ class _Fits:
     ) -> None:
         D = len(cards)
         if is_tree:
-            rows = structure_rows(len(train.codes), rng)
+            rows = structure_rows(len(train.codes), D, rng)
             shape = chow_liu_tree(train.codes[rows], cards, train.weights[rows])
             self._structure = shape.parent, shape.order, np.arange(D)
         else:
