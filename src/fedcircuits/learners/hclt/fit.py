@@ -29,7 +29,13 @@ from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, averaged
 from fedcircuits.learners.hclt.tree.marginals import row_marginals, with_marginals
 from fedcircuits.learners.hclt.tree.search import search_tree
-from fedcircuits.learners.hclt.tree.sizes import Sizes, automatic_sizes
+from fedcircuits.learners.hclt.tree.sizes import (
+    MIN_CLASS_STATES,
+    Sizes,
+    automatic_sizes,
+    for_categories,
+    states_for_classes,
+)
 from fedcircuits.learners.hclt.tree.tree_em import EmOptions, fit_em
 
 Progress = Callable[[float, str], None]
@@ -120,7 +126,12 @@ def _fit(
 ) -> FittedTree:
     """Fit a tree or a mixture: the steps that both learners share."""
     options = options or FitOptions()
-    sizes = _overridden(automatic_sizes(len(sample.codes), cards), options)
+    sizes = automatic_sizes(len(sample.codes), cards)
+    sizes = replace(sizes, smoothing=for_categories(sizes.smoothing, cards, ordered))
+    sizes = _overridden(sizes, options)
+    if sample.labels is not None and options.n_states is None:
+        most = states_for_classes(n_classes, cards) or MIN_CLASS_STATES
+        sizes = replace(sizes, n_states=min(sizes.n_states, most))
     notify: Progress = progress if progress is not None else (lambda _fraction, _text: None)
     clock = time.process_time()
     if validation is None:

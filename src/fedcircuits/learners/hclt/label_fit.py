@@ -44,10 +44,14 @@ from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
 from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem, class_logits, fit_tilt
 from fedcircuits.learners.hclt.tilt.transition_trial import class_sweeps, try_class_transitions
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.sizes import MAX_TILT_CELLS, MAX_TRIAL_CELLS
 from fedcircuits.learners.hclt.tree.tree_em import column_marginals
 
-# Rows that trials of the prior look at; the last fit sees all.
+# Rows that trials of the prior look at; the last fit sees all, unless classes are many.
 _MAX_TRIAL_ROWS = 150_000
+# Multiplications of a pass over the trial rows under every class's tree, up to which transitions
+# that depend on the class are tried without being asked for.
+_MAX_TRANSITION_WORK = 2**36
 _CLASS_SWEEPS = 4
 # Rows the trees of a head see.
 _MAX_HEAD_ROWS = 200_000
@@ -85,8 +89,7 @@ def fit_label(
         rng: Source of the subsample of rows.
         notify: Progress.
     """
-    if len(train.codes) > _MAX_TRIAL_ROWS:
-        train = train.take(rng.choice(len(train.codes), size=_MAX_TRIAL_ROWS, replace=False))
+    train = _at_most(train, min(_MAX_TRIAL_ROWS, MAX_TRIAL_CELLS // n_classes), rng)
     cards = trial_tree.cards
     layout = tilt_layout(cards, ordered, column_marginals(train.codes, cards, train.weights))
     base = untilted(trial_tree, n_classes)
@@ -104,8 +107,11 @@ def fit_label(
     trial: HeadTrial | None = None
     head_options = _head_options(everything, n_classes, options)
     # Few rows cannot tell whether transitions pay: they are learned there only if asked for.
+    work = len(train.codes) * n_classes * trial_tree.transitions.size
     has_transitions = len(trial_tree.parent) > 1 and (
-        options.class_transitions or (options.class_transitions is None and not cross_validated)
+        options.class_transitions
+        if options.class_transitions is not None
+        else not cross_validated and work <= _MAX_TRANSITION_WORK
     )
     seed = int(rng.integers(2**31)) if head_options is not None else 0
     is_judged = folds[-1].checked is not None
@@ -157,13 +163,11 @@ def fit_label(
                 trial = try_on_held_out(boosted(), held, log_tilt, head_options)
             report["head"] = trial
 
+    everything = _at_most(everything, MAX_TILT_CELLS // n_classes, rng)
     assert everything.labels is not None
     final: Callable[[], Head] | None = None
     if trial is not None and head_options is not None and trial.kept:
-        seen = everything
-        if len(seen.codes) > _MAX_HEAD_ROWS:
-            chosen = rng.choice(len(seen.codes), size=_MAX_HEAD_ROWS, replace=False)
-            seen = seen.take(chosen)
+        seen = _at_most(everything, _MAX_HEAD_ROWS, rng)
         if isinstance(trial, NumberTrial):
             final = partial(final_number_head, trial, seen, head_options, seed)
         else:
@@ -183,6 +187,17 @@ def fit_label(
         return model, None, report
     notify(0.95, "trees on all rows")
     return model, final(), report
+
+
+def _at_most(rows: Sample, most: int, rng: np.random.Generator) -> Sample:
+    """The rows, or as many of them as there may be, and one of every class at least."""
+    if len(rows.codes) <= most:
+        return rows
+    chosen = rng.choice(len(rows.codes), size=most, replace=False)
+    assert rows.labels is not None
+    classes, first = np.unique(rows.labels, return_index=True)
+    absent = ~np.isin(classes, rows.labels[chosen])
+    return rows.take(np.concatenate([chosen, first[absent]]))
 
 
 def _head_options(rows: Sample, n_classes: int, options: FitOptions) -> HeadOptions | None:

@@ -29,6 +29,7 @@ from fedcircuits.learners.hclt.rounds.in_rounds import Sums, Task, fit_in_rounds
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tilt.additive import additive_tilt
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of, with_absent_classes
+from fedcircuits.learners.hclt.tree.sizes import states_for_classes
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 from fedcircuits.learners.prepare import (
@@ -54,7 +55,8 @@ class Hclt:
     Everything left at None is chosen from rows and columns (see `sizes.py`).
 
     Attributes:
-        label: column to be predicted well, None for a density alone.
+        label: column to be predicted well, None for a density alone. One of very many classes
+            (from about 700 on, see `sizes.py`) is a column like any other.
         missing: "state" models frequent missingness as a state, "marginalise" leaves it out.
         n_states: states of every latent.
         n_trees: trees of the same structure, from different starts, that are averaged; None tries
@@ -151,11 +153,12 @@ class Hclt:
             time.perf_counter() - start,
             sizes(found, max(coded.cards)),
             tuple(value + within for value in found.report["train_log_likelihood"]),  # type: ignore[attr-defined]
-            choices(found, within),
+            {**choices(found, within), **self._label_choice(coded)},
             coded.warnings,
         )
         model = with_absent_classes(found.model, found.tree, present, n_codes, n_rows)
-        circuit = to_circuit(model, schema, self.label, fit_report)
+        label = self.label if len(model.emissions) < len(schema) else None
+        circuit = to_circuit(model, schema, label, fit_report)
         if found.head is None or self.label is None:
             return circuit
         pool = replace(found.head.pool, classes=present)
@@ -306,12 +309,20 @@ class Hclt:
     ) -> tuple[FittedTree, IntArray, int]:
         """The fit, the codes of the label that occur, and how many codes there are."""
         schema = coded.table.schema
-        columns = [at for at, name in enumerate(schema.names) if name != self.label]
+        label = self.label
+        if self._label_is_a_column(coded):
+            if self.head or self.class_transitions:
+                raise LearningError(
+                    f"the label {label!r} has too many classes for a head or for transitions of "
+                    "their own: leave head= and class_transitions= open"
+                )
+            label = None
+        columns = [at for at, name in enumerate(schema.names) if name != label]
         codes = np.ascontiguousarray(coded.codes[:, columns])
         labels, present, n_codes = None, np.zeros(1, dtype=np.int64), 1
         cuts, targets = None, None
-        if self.label is not None:
-            at = schema.position(self.label)
+        if label is not None:
+            at = schema.position(label)
             n_codes = coded.cards[at]
             cuts = label_cuts(schema.variables[at])
             targets = None if cuts is None else coded.table.values[:, at]
@@ -354,6 +365,20 @@ class Hclt:
             progress=self.progress,
         )
         return found, present.astype(np.int64), n_codes
+
+    def _label_is_a_column(self, coded: Coded) -> bool:
+        """Whether the label has too many classes for a tree each (see `sizes.py`)."""
+        if self.label is None:
+            return False
+        at = coded.table.schema.position(self.label)
+        n_classes = np.unique(coded.codes[:, at]).size
+        others = (*coded.cards[:at], *coded.cards[at + 1 :])
+        return states_for_classes(n_classes, others) is None
+
+    def _label_choice(self, coded: Coded) -> dict[str, object]:
+        if not self._label_is_a_column(coded):
+            return {}
+        return {"label": "a column like any other: it has too many classes for a tree each"}
 
     def _prepare(self, table: Table, label: str | None, numeric_label: bool = False) -> Coded:
         return prepare(

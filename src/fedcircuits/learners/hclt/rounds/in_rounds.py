@@ -37,7 +37,7 @@ from fedcircuits.learners.hclt.tree.chow_liu import (
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
 from fedcircuits.learners.hclt.tree.marginals import with_marginals
-from fedcircuits.learners.hclt.tree.sizes import automatic_sizes
+from fedcircuits.learners.hclt.tree.sizes import automatic_sizes, for_categories
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing, initial_tree, maximise
 from fedcircuits.learners.hclt.tree.tree_pass import expected_counts
 from fedcircuits.learners.hclt.tree.tree_pass import log_likelihood as tree_log_likelihood
@@ -85,7 +85,8 @@ def fit_in_rounds(sample: Sample, task: Task, rng: np.random.Generator) -> Round
     if counts.n_rows < MIN_ROWS_FOR_VALIDATION or total["held"][0] > 0.5 * total["rows"][1]:
         held = np.zeros(len(held), dtype=bool)
     tree = _start(counts, task, rng)
-    smoothing = task.options.smoothing or automatic_sizes(counts.n_rows, task.cards).smoothing
+    usual = automatic_sizes(counts.n_rows, task.cards).smoothing
+    smoothing = task.options.smoothing or for_categories(usual, task.cards, task.ordered)
     smoothing = replace(smoothing, bins=task.options.bins)
     tree, curve, n_steps = yield from _em(tree, sample, held, counts.marginals, smoothing, task)
     report: dict[str, object] = {

@@ -1,10 +1,10 @@
 """Chow-Liu trees: pairwise mutual information of coded columns and its maximum spanning tree.
 
-The structure of the hidden Chow-Liu tree is read off pairwise counts. Where columns have few states,
-or weights, counts are taken in blocks of columns through (sparse or dense) one-hot products; else
-compiled loops count pair by pair, whose cost does not depend on the states. Pairs grow with the
-square of the columns: callers with very many rows or columns pass a subsample of the rows (see
-:func:`structure_rows`), of which ranking pairs needs far fewer than parameters do.
+The structure of the hidden Chow-Liu tree is read off pairwise counts. Where rows have weights, or
+columns few states, counts are taken in blocks of columns through (sparse or dense) one-hot
+products; else compiled loops count pair by pair, whose cost does not depend on the states. Pairs
+grow with the square of the columns, and ranking them needs far fewer rows than parameters do:
+callers with very many rows or columns pass a subsample (see :func:`structure_rows`).
 """
 
 from __future__ import annotations

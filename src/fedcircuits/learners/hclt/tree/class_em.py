@@ -123,7 +123,7 @@ def _maximised(
     for column, marginal in enumerate(marginals):
         table = np.sum([c.emissions[column] for c in counts], axis=0)
         table = smoothed(table, smoothing.bins[column]) if smoothing.bins else table
-        table = _normalised(table + smoothing.emission * marginal)
+        table = _normalised(table + smoothing.of_column(column) * marginal)
         emissions.append(np.tile(table, (len(counts), 1, 1)))
     weights = np.array([c.weight for c in counts])
     return ClassTree(

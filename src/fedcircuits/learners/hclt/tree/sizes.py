@@ -7,15 +7,19 @@ The rule, tuned on validation parts of the twenty binary tables, Adult, Credit a
   on validation rows: small tables end with a few states, wide and regular ones with many.
 * EM: at most 50 full-batch steps after 3 epochs on small batches; validation ends it sooner.
 * Smoothing: a twentieth of a pseudo-row per state of a column, at most one in all, per latent state
-  and table; it only has to keep zeros away, early stopping does the rest.
+  and table; it only has to keep zeros away, early stopping does the rest. More than twenty
+  categories have a twentieth each: of thousands most have few rows, which say little each.
 * Rows: EM looks at no more than 200,000 rows until the last steps, which see all.
+* A label copies the tree once a class: with many classes it has fewer states, so that all copies
+  together stay bounded; with very many the label is a column of the tree like any other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 
@@ -23,6 +27,14 @@ MAX_STATES = 64
 MAX_EM_ROWS = 200_000
 # With more rows than this the largest number of states is always the best one.
 MAX_HALVING_ROWS = 150_000
+# Numbers in the tables of all classes together; states below which copies are not worth having.
+MAX_CLASS_NUMBERS, MIN_CLASS_STATES = 2**25, 4
+# Rows x classes at which the tilt looks while its prior is chosen, and in its last fit.
+MAX_TRIAL_CELLS, MAX_TILT_CELLS = 2**22, 2**24
+# Rows of a class that the choices about the label see at least, on average.
+MIN_CLASS_ROWS = 8
+# Pseudo-rows per state of a column.
+PSEUDO_ROWS = 0.05
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ def automatic_sizes(n_rows: int, cards: tuple[int, ...]) -> Sizes:
     if len(cards) == 1:
         # A single column is a table; more than one state would only repeat it.
         n_states = 1
-    pseudo = float(np.clip(0.05 * np.mean(cards), 0.1, 1.0))
+    pseudo = float(np.clip(PSEUDO_ROWS * np.mean(cards), 0.1, 1.0))
     return Sizes(
         n_states=n_states,
         halve=n_rows <= MAX_HALVING_ROWS,
@@ -67,3 +79,29 @@ def automatic_sizes(n_rows: int, cards: tuple[int, ...]) -> Sizes:
         smoothing=Smoothing(emission=pseudo, transition=pseudo, root=pseudo),
         max_em_rows=MAX_EM_ROWS,
     )
+
+
+def for_categories(
+    smoothing: Smoothing, cards: tuple[int, ...], ordered: npt.NDArray[np.bool_]
+) -> Smoothing:
+    """Smoothing with more pseudo-rows for columns (ordered: (D,) not) of many categories."""
+    more = (
+        0.0 if by_size else PSEUDO_ROWS * card for card, by_size in zip(cards, ordered, strict=True)
+    )
+    least = tuple(pseudo if pseudo > 1.0 else 0.0 for pseudo in more)
+    return replace(smoothing, columns=least) if any(least) else smoothing
+
+
+def states_for_classes(n_classes: int, cards: tuple[int, ...]) -> int | None:
+    """Most states of a tree that is copied once a class; None if the label is to be a column.
+
+    Args:
+        n_classes: Y.
+        cards: Number of states of every other column.
+    """
+    if n_classes * MIN_CLASS_ROWS > MAX_TRIAL_CELLS // n_classes:
+        return None
+    # The largest H with Y (D H^2 + W H) numbers in transitions and emissions.
+    D, W = len(cards), sum(cards)
+    most = int((np.sqrt(W**2 + 4 * D * MAX_CLASS_NUMBERS / n_classes) - W) / (2 * D))
+    return None if most < MIN_CLASS_STATES else most

@@ -30,12 +30,19 @@ class Smoothing:
         root: Pseudo-rows of the root distribution, spread evenly.
         bins: D arrays of states that are neighbouring bins, whose expected counts are spread over
             each other (`along_axis.py`); empty to spread none.
+        columns: D least numbers of pseudo-rows of an emission, for columns that need more of them
+            than others; empty where none does.
     """
 
     emission: float = 1.0
     transition: float = 1.0
     root: float = 1.0
     bins: tuple[IntArray, ...] = ()
+    columns: tuple[float, ...] = ()
+
+    def of_column(self, column: int) -> float:
+        """Pseudo-rows per latent state of one column."""
+        return max(self.emission, self.columns[column]) if self.columns else self.emission
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,7 @@ def maximise(
     emissions = []
     for j, (table, prior) in enumerate(zip(counts.emissions, priors, strict=True)):
         spread = smoothed(table, smoothing.bins[j]) if smoothing.bins else table
-        emissions.append(_normalised(spread + smoothing.emission * prior))
+        emissions.append(_normalised(spread + smoothing.of_column(j) * prior))
     return LatentTree(
         parent=tree.parent,
         order=tree.order,
@@ -144,8 +151,8 @@ def log_prior(tree: LatentTree, smoothing: Smoothing, priors: list[FloatArray]) 
     inner = [latent for latent in range(len(tree.parent)) if tree.parent[latent] >= 0]
     total = smoothing.root / H * float(np.log(tree.root).sum())
     total += smoothing.transition / tree.block_size * float(np.log(tree.transitions[inner]).sum())
-    for table, prior in zip(tree.emissions, priors, strict=True):
-        total += smoothing.emission * float((np.log(table) @ prior).sum())
+    for j, (table, prior) in enumerate(zip(tree.emissions, priors, strict=True)):
+        total += smoothing.of_column(j) * float((np.log(table) @ prior).sum())
     return total
 
 
