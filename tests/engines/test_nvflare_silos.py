@@ -294,7 +294,7 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
         np.testing.assert_allclose(answer, here.log_prob(rows), rtol=0, atol=1e-9)
         assert engine.replay.asked["query"] == 3  # 120 rows, one task for each party
 
-        label = m.AskLabel(np.zeros(1, dtype=np.uint8), "00" * 32)
+        label = m.AskLabel(np.zeros(1, dtype=np.uint8), "00" * 32, "label/0")
         refused = engine.call("send_label", {"a": label.to_bytes()}, timeout=60)["a"]
         assert isinstance(refused, bytes)
         assert "PolicyError" in m.Failed.from_bytes(refused).error

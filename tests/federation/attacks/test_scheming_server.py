@@ -218,7 +218,7 @@ def test_a_label_that_is_used_is_told_of_no_row() -> None:
     assert set(told.struck) == {"strata", "within"}
     assert isinstance(bank.agree(), m.Ready)
     bank.ask("align", m.Align(np.arange(N)), m.Ready)
-    ask = m.AskLabel(NONE, SealingKey().public)  # the server's own key
+    ask = m.AskLabel(NONE, SealingKey().public, "label/0")  # the server's own key
     assert isinstance(bank.ask("send_label", ask, m.Sealed), str)
     assert isinstance(clusters(bank, ["diag"], 2), str)
     assert isinstance(clusters(bank, ["salary", "age"], 2, within_label=True), str)
@@ -259,7 +259,7 @@ def test_evidence_is_sealed_for_clients_of_the_run_alone() -> None:
     bank.agree()
     bank.ask("align", m.Align(np.arange(N)), m.Ready)
     everybody = np.full(-(-N // 8), 255, dtype=np.uint8)
-    told = bank.ask("send_label", m.AskLabel(everybody, SealingKey().public), m.Sealed)
+    told = bank.ask("send_label", m.AskLabel(everybody, SealingKey().public, "label/0"), m.Sealed)
     assert isinstance(told, str)
 
 

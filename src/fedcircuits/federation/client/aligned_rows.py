@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +14,12 @@ from fedcircuits.density.tilt import n_states_of, state_values
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import label_counts, labels
+from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import check_distinct, digests
 from fedcircuits.federation.wire.packing import pack_codes, unpack_choice, unpack_codes
-from fedcircuits.federation.wire.sealing import SealingKey, checked_peers, seal, wrapped
+from fedcircuits.federation.wire.sealing import wrapped
 from fedcircuits.schema import Schema, Table
-
-LABEL = "label"  # what sealed classes are, to those who open them
 
 
 class AlignedRows:
@@ -68,14 +66,14 @@ class AlignedRows:
             raise FedcircuitsError(f"client {self._client!r} has no rows of the name {name!r}")
         return self._named[name]
 
-    def with_label(self, table: Table, label: str, sent: m.TakeLabel, own: SealingKey) -> Table:
+    def with_label(self, table: Table, label: str, sent: m.TakeLabel, mail: Mailbox) -> Table:
         """The client's table with a label that others sent: missing for rows they do not hold.
 
         Args:
             table: without the label.
             label: its name.
             sent: sealed states of aligned rows, of one owner or several.
-            own: key that opens them.
+            mail: that opens them.
         """
         variable = Schema.from_json(sent.schema)[label]
         if variable.is_coded:
@@ -83,9 +81,12 @@ class AlignedRows:
         a_value = state_values(variable)  # a number is known by its state
         n_codes = a_value.size
         values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
-        for each in sent.pieces:
-            rows = self.chosen(each.choice)
-            packed = own.open(each.piece.values, each.piece.context)
+        chosen = [self.chosen(each.choice) for each in sent.pieces]
+        expected = [
+            Expected(each.piece, m.LABEL_PIECE, str(rows.size))
+            for each, rows in zip(sent.pieces, chosen, strict=True)
+        ]
+        for rows, packed in zip(chosen, mail.open(m.LABEL_PIECE, expected), strict=True):
             codes = unpack_codes(packed, rows.size, n_codes + 1)
             fresh = (codes < n_codes) & ~observed[rows]
             values[rows[fresh]], observed[rows[fresh]] = a_value[codes[fresh]], True
@@ -126,9 +127,7 @@ class Aligning:
     _label_was_sent: bool
     _table: Table | None
     _aligned: AlignedRows
-    _sealing: SealingKey
-    _pins: Mapping[str, str] | None
-    _peers: dict[str, str]
+    _mail: Mailbox
 
     def _have(self) -> Table:
         """The client's table on the agreed schema."""
@@ -140,17 +139,18 @@ class Aligning:
             raise FedcircuitsError(f"client {self.name!r} has no id column to align by")
         check_distinct(self._ids, self.name)
         if request.first == self.name:
-            group = self._sealing.own(f"ids {request.salt}")
+            group = self._mail.key.own(f"ids {request.salt}")
         else:
-            pair = self._sealing.pair(self._peer(request.first), "ids")
+            pair = self._mail.key.pair(self._mail.key_of(request.first), "ids")
             group = bytes.fromhex(wrapped(bytes.fromhex(request.wrapped), pair, request.salt))
         return m.Digests(digests(self._ids, request.salt, self._secret, self.name, group))
 
     @handles(m.GROUP_SECRET)
     def _group_secret(self, request: m.AskGroupSecret) -> m.GroupSecret:
         """Wrap a secret of mine for each of the others."""
-        secret = self._sealing.own(f"ids {request.salt}")
-        pairs = {name: self._sealing.pair(key, "ids") for name, key in self._peers.items()}
+        key = self._mail.key
+        secret = key.own(f"ids {request.salt}")
+        pairs = {name: key.pair(other, "ids") for name, other in self._mail.peers.items()}
         return m.GroupSecret({n: wrapped(secret, pair, request.salt) for n, pair in pairs.items()})
 
     @handles(m.ALIGN)
@@ -168,33 +168,19 @@ class Aligning:
         codes, known = labels(self._have(), self._label, self.name)
         n_codes = n_states_of(self._have().schema[self._label or ""])
         sent = np.where(known, codes, n_codes)[self._aligned.chosen(request.choice)]
-        key = self._recipient(request.key)
-        return m.Sealed(seal(pack_codes(sent, n_codes + 1), key, LABEL), LABEL)
+        packed = pack_codes(sent, n_codes + 1)
+        return self._mail.seal(packed, request.key, m.LABEL_PIECE, request.step, str(sent.size))
 
     @handles(m.TAKE_LABEL)
     def _take_label(self, request: m.TakeLabel) -> m.Ready:
         """Add the label to my table: known for rows that its owners hold too, else missing."""
         assert self._label is not None
-        taken = self._aligned.with_label(self._have(), self._label, request, self._sealing)
+        taken = self._aligned.with_label(self._have(), self._label, request, self._mail)
         self._table, self._label_was_sent = taken, True
         return m.Ready(len(taken), label_counts(taken, self._label))
 
     @handles(m.PEERS)
     def _take_peers(self, request: m.Peers) -> m.Ready:
         """Take the keys of the others; one that is not the pinned one is refused."""
-        self._peers = checked_peers(request.keys, self.name, self._sealing.public, self._pins)
+        self._mail.meet(request)
         return m.Ready(len(self._have()), [])
-
-    def _recipient(self, key: str) -> str:
-        """Return a key that values are to be sealed for, if it is that of a client of the run."""
-        if key not in (self._sealing.public, *self._peers.values()):
-            raise FedcircuitsError(
-                "values are sealed for clients of the run alone, found a strange key"
-            )
-        return key
-
-    def _peer(self, name: str) -> str:
-        """Return the public key of another client."""
-        if name not in self._peers:
-            raise FedcircuitsError(f"client {self.name!r} has no key of a client {name!r}")
-        return self._peers[name]

@@ -36,6 +36,7 @@ from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handle
 from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS, Cells
 from fedcircuits.federation.client.heads import Heads
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, for_job, label_counts
+from fedcircuits.federation.client.mailbox import Mailbox
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.client.tilting import Tilting
@@ -108,10 +109,8 @@ class Client(Aligning, Tilting, Heads, Validation, Coding):
         self._seed = 0
         self._table: Table | None = None
         self._aligned = AlignedRows(name)
-        self._sealing = SealingKey(key)
-        self._noise = KeyedNoise(self._sealing.own("noise"))
-        self._pins = pins
-        self._peers: dict[str, str] = {}  # public keys of the other clients
+        self._mail = Mailbox(name, SealingKey(key), pins)
+        self._noise = KeyedNoise(self._mail.key.own("noise"))
         self._cells = Cells(min_rows)
         self._groups: dict[Grouping, IntArray] = {}  # part of every row, -1 for none
         self._use: BoolArray | None = None  # rows to fit on, None for all
@@ -168,6 +167,8 @@ class Client(Aligning, Tilting, Heads, Validation, Coding):
             missing_values=self._missing_values,
             missing_as_state=True,
         )
+        cells = self._table.values.tobytes(), self._table.observed.tobytes()
+        self._mail.begin(request.to_bytes(), *cells)
         return m.Ready(len(self._table), label_counts(self._have(), self._label))
 
     # --- agreement --------------------------------------------------------------------------------
@@ -287,9 +288,11 @@ class Client(Aligning, Tilting, Heads, Validation, Coding):
         reply, model = self._sessions.answer(request, begin, len(table))
         if request.masked_with and reply.sums:
             # All that is asked: no two different answers under one mask.
-            place = fingerprint(replace(request, send=False).to_bytes())
+            asked = replace(request, send=False).to_bytes()
+            place = fingerprint(self._mail.run.encode(), asked)
             others = [name for name in request.masked_with if name != self.name]
-            shared = {name: self._sealing.pair(self._peer(name), "masks") for name in others}
+            mail = self._mail
+            shared = {name: mail.key.pair(mail.key_of(name), "masks") for name in others}
             reply = replace(reply, sums=masked(reply.sums, self.name, shared, place))
         if model is not None:
             self._models[ModelName(request.job)] = model

@@ -15,14 +15,15 @@ from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.clustering import cluster_rows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels
+from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.client.own_learner import OwnLearner
 from fedcircuits.federation.client.tilting import tables_of
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CODES, Grouping
-from fedcircuits.federation.wire.sealing import SealingKey, seal
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Schema, Table, Variable
 
+PURPOSE = "codes"  # of what is sealed
 RIDGE = 1.0  # rows of effect zero in every state, when effects are spread
 
 
@@ -36,7 +37,7 @@ class Coding:
     _aligned: AlignedRows
     _use: BoolArray | None
     _groups: dict[Grouping, IntArray]
-    _sealing: SealingKey
+    _mail: Mailbox
 
     def _have(self) -> Table:
         """The client's table on the agreed schema."""
@@ -51,21 +52,22 @@ class Coding:
         codes, _ = cluster_rows(table, nowhere, min(request.n_codes, m.MOST_CODES), rng)
         self._groups[CODES] = codes
         sent = codes[self._aligned.named(request.rows)].astype(np.uint8)
-        context = f"{self.name}/codes/{request.rows}"
-        return m.Sealed(seal(sent, request.key, context), context)
+        return self._mail.seal(sent, request.key, PURPOSE, request.step, request.rows)
 
     @handles(m.FIT_BY_CODES)
     def _fit_by_codes(self, request: m.FitByCodes) -> m.FittedByCodes:
         """What my states and others' codes add to the log-odds of my label."""
-        if request.key != self._sealing.public:
+        own = self._mail.key.public
+        if request.key != own:
             none = np.zeros(0)
             nothing = m.TiltTables([], none.astype(np.int64), none, np.zeros((0, 0)), none)
-            return m.FittedByCodes(self._sealing.public, nothing, np.zeros((0, 0, 0)))
+            return m.FittedByCodes(own, nothing, np.zeros((0, 0, 0)))
         table = self._have()
         names = [f"code\x1f{at}" for at in range(len(request.pieces))]
         coded = table.columns(request.columns)
-        for name, each in zip(names, request.pieces, strict=True):
-            codes = self._sealing.open(each.piece.values, each.piece.context)
+        expected = [Expected(each.piece, PURPOSE, each.rows) for each in request.pieces]
+        opened = self._mail.open(request.step, expected)
+        for name, each, codes in zip(names, request.pieces, opened, strict=True):
             coded = _with_codes(coded, name, self._aligned.named(each.rows), codes, request.n_codes)
         classes, taking = labels(table, self._label, self.name)
         inside = np.zeros(len(table), dtype=bool)
@@ -81,7 +83,7 @@ class Coding:
         )
         effects = np.stack([tilt.of(name) for name in names])
         tables = tables_of(tilt.select(request.columns))
-        return m.FittedByCodes(self._sealing.public, tables, effects)
+        return m.FittedByCodes(own, tables, effects)
 
     @handles(m.SPREAD_CODES)
     def _spread_codes(self, request: m.SpreadCodes) -> m.CodesSpread:

@@ -12,10 +12,10 @@ from fedcircuits.density import LearnsForMixing, LearnsTilt
 from fedcircuits.density.contracts import LearnsHead
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.client.own_learner import OwnLearner
-from fedcircuits.federation.client.tilting import packed_scores, unpacked_scores
+from fedcircuits.federation.client.tilting import TILT, packed_scores, unpacked_scores
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.sealing import SealingKey, seal
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
 
@@ -25,6 +25,7 @@ LEAST_CLASS_ROWS, HELD_SHARE = 50, 0.2
 LEAST_SHARE = 0.005
 LIMITS, LIMIT_COST = (2.0, 3.0, 4.0, 6.0), 5e-4
 _RIDGE = 1.0
+HEAD = "head"  # purpose of sealed outputs of trees
 
 
 class Heads:
@@ -35,7 +36,7 @@ class Heads:
     _learner: OwnLearner
     _aligned: AlignedRows
     _use: BoolArray | None
-    _sealing: SealingKey
+    _mail: Mailbox
 
     def _have(self) -> Table:
         """The client's table on the agreed schema."""
@@ -43,10 +44,6 @@ class Heads:
 
     def _classes(self) -> tuple[IntArray, BoolArray]:
         """(n,) class of every row, and whether it is known."""
-        raise NotImplementedError
-
-    def _recipient(self, key: str) -> str:
-        """A key that values are to be sealed for, if it is that of a client of the run."""
         raise NotImplementedError
 
     @handles(m.FIT_HEAD)
@@ -59,7 +56,7 @@ class Heads:
         counts = np.bincount(codes[known], minlength=request.n_classes)
         able = isinstance(learner, LearnsHead) and learner.heads
         if not able or counts.min() < LEAST_CLASS_ROWS:
-            return m.HeadFitted({}, None, nothing, "", np.zeros(1))
+            return m.HeadFitted({}, None, nothing, np.zeros(1))
         assert isinstance(learner, LearnsHead)
         table = self._have().columns(request.columns)
         rng = named_rng(self._seed, self.name, "head")
@@ -77,10 +74,9 @@ class Heads:
             )
             scores = np.zeros((len(table), request.n_classes))
             scores[rows[held]] = by_class(outputs)
-            context = f"{self.name}/head/{request.rows}"
-            asked = scores[self._aligned.named(request.rows)]
-            sealed = seal(packed_scores(asked), self._recipient(request.key), context)
-            return m.HeadFitted(trees, None, sealed, context, _since(start))
+            asked = packed_scores(scores[self._aligned.named(request.rows)])
+            sealed = self._mail.seal(asked, request.key, HEAD, request.step, request.rows)
+            return m.HeadFitted(trees, None, sealed.values, _since(start))
         # Each client pools for itself, and the pools are averaged.
         log_tilt = self._held_out_tilt(request, mine, classes, held)
 
@@ -92,7 +88,7 @@ class Heads:
             mine, classes, held, request.min_rows, seed, mixed=True, worth=worth
         )
         pool = pooled(log_tilt, [by_class(outputs)], classes[held]) if trees else None
-        return m.HeadFitted(trees, pool, nothing, "", _since(start))
+        return m.HeadFitted(trees, pool, nothing, _since(start))
 
     def _held_out_tilt(
         self, request: m.FitHead, rows: Table, classes: IntArray, held: BoolArray
@@ -109,19 +105,21 @@ class Heads:
     @handles(m.POOL_HEADS)
     def _pool_heads(self, request: m.PoolHeads) -> m.HeadsPooled:
         """Weights of the clients' trees, fitted where the label is."""
-        if request.key != self._sealing.public:
-            return m.HeadsPooled(self._sealing.public, None)
+        own = self._mail.key.public
+        if request.key != own:
+            return m.HeadsPooled(own, None)
         named = self._aligned.named(request.rows)
         codes, known = self._classes()
         shape = (request.n_rows, request.c.size)
 
-        def opened(pieces: Sequence[m.Piece]) -> list[FloatArray]:
-            found = [self._sealing.open(piece.values, piece.context) for piece in pieces]
-            return [unpacked_scores(values, shape)[known[named]] for values in found]
-
-        log_tilt = log_softmax(request.c + np.sum(opened(request.tilts), axis=0))
-        pool = pooled(log_tilt, opened(request.outputs), codes[named][known[named]])
-        return m.HeadsPooled(self._sealing.public, pool)
+        pieces = [Expected(piece, TILT, request.rows) for piece in request.tilts]
+        pieces += [Expected(piece, HEAD, request.rows) for piece in request.outputs]
+        opened = self._mail.open(request.step, pieces)
+        scores = [unpacked_scores(values, shape)[known[named]] for values in opened]
+        n_tilts = len(request.tilts)
+        log_tilt = log_softmax(request.c + np.sum(scores[:n_tilts], axis=0))
+        pool = pooled(log_tilt, scores[n_tilts:], codes[named][known[named]])
+        return m.HeadsPooled(own, pool)
 
 
 def _since(start: float) -> FloatArray:

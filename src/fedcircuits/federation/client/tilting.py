@@ -17,12 +17,13 @@ from fedcircuits.errors import FederationError, StorageError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels
+from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.client.own_learner import OwnLearner
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import ModelName
-from fedcircuits.federation.wire.sealing import SealingKey, seal
 from fedcircuits.schema import Table
 
+TILT = "tilt"  # purpose of sealed scores
 LEVELS = 127  # of a score, to each side of zero
 
 
@@ -69,16 +70,12 @@ class Tilting:
     _aligned: AlignedRows
     _use: BoolArray | None
     _models: dict[ModelName, Density]
-    _sealing: SealingKey
+    _mail: Mailbox
     _tilts: dict[str, Tilt]
     _tilted: dict[ModelName, tuple[Density, list[tuple[Density, float]]]]
 
     def _have(self) -> Table:
         """The client's table on the agreed schema."""
-        raise NotImplementedError
-
-    def _recipient(self, key: str) -> str:
-        """A key that values are to be sealed for, if it is that of a client of the run."""
         raise NotImplementedError
 
     def _classes(self) -> tuple[IntArray, BoolArray]:
@@ -94,13 +91,15 @@ class Tilting:
         learner = self._learner.of_densities(None)
         table = self._have().columns(request.columns)
         can = self._learner.tilts and all(n_states_of(v) > 0 for v in table.schema)
-        if not can or (request.pieces and request.key != self._sealing.public):
-            return m.TiltFitted(self._sealing.public, can, no_tables, np.zeros(1))
+        own = self._mail.key.public
+        if not can or (request.pieces and request.key != own):
+            return m.TiltFitted(own, can, no_tables, np.zeros(1))
         offset = np.zeros((len(table), request.n_classes))
         codes, taking = self._classes()
         if request.rows:
-            for each in request.pieces:
-                values = self._sealing.open(each.piece.values, each.piece.context)
+            expected = [Expected(each.piece, TILT, each.rows) for each in request.pieces]
+            opened = self._mail.open(request.step, expected) if expected else []
+            for each, values in zip(request.pieces, opened, strict=True):
                 shape = (each.n_rows, request.n_classes)
                 offset[self._aligned.named(each.rows)] += unpacked_scores(values, shape)
             named = self._aligned.named(request.rows)
@@ -122,15 +121,14 @@ class Tilting:
                 mine, classes, offset[rows], request.min_rows, request.n_columns
             )
         seconds = np.array([time.process_time() - start])
-        return m.TiltFitted(self._sealing.public, True, tables_of(found), seconds)
+        return m.TiltFitted(own, True, tables_of(found), seconds)
 
     @handles(m.SCORE_TILT)
     def _score_tilt(self, request: m.ScoreTilt) -> m.Sealed:
         """What tables say of the client's rows, for the client whose turn it is."""
         named = self._aligned.named(request.rows)
-        scores = tilt_of(request.tables).scores(self._have().rows(named))
-        context = f"{self.name}/tilt/{request.rows}"
-        return m.Sealed(seal(packed_scores(scores), self._recipient(request.key), context), context)
+        scores = packed_scores(tilt_of(request.tables).scores(self._have().rows(named)))
+        return self._mail.seal(scores, request.key, TILT, request.step, request.rows)
 
     @handles(m.MASSES)
     def _masses(self, request: m.AskMasses) -> m.Masses:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -18,12 +17,13 @@ from fedcircuits.errors import FedcircuitsError, StorageError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels, without_label
+from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import ModelName
-from fedcircuits.federation.wire.sealing import SealingKey, seal
 from fedcircuits.schema import Table
 
 ROWS_PER_PASS = 4096
+EVIDENCE = "evidence"  # purpose of sealed log-likelihoods
 
 
 def evidence(
@@ -51,32 +51,33 @@ def evidence(
 
 
 def judged(
-    request: m.Judge, own: SealingKey, known_labels: tuple[IntArray, BoolArray] | None
+    request: m.Judge, mail: Mailbox, known_labels: tuple[IntArray, BoolArray] | None
 ) -> m.Judged:
     """Return the mean log-loss of the label and mean log p(x, y); without a label, of p(x).
 
     Args:
         request: a circuit and the sealed values of its leaves.
-        own: key that opens them.
+        mail: that opens them.
         known_labels: codes of the named rows and whether they are known; None without a label.
     """
-    if request.key != own.public:
-        return m.Judged(float("nan"), float("nan"), 0, own.public)
-    log_joint = _log_joint(request, own)
+    own = mail.key.public
+    if request.key != own:
+        return m.Judged(float("nan"), float("nan"), 0, own)
+    log_joint = _log_joint(request, mail)
     if known_labels is None:
         log_prob = float(log_joint.mean())
-        return m.Judged(-log_prob, log_prob, request.n_rows, own.public)
+        return m.Judged(-log_prob, log_prob, request.n_rows, own)
     codes, known = known_labels
     mine, truth = log_joint[known], codes[known]
     log_prob = float(mine[np.arange(truth.size), truth].mean()) if truth.size else float("nan")
-    return m.Judged(log_loss(mine, truth), log_prob, int(truth.size), own.public)
+    return m.Judged(log_loss(mine, truth), log_prob, int(truth.size), own)
 
 
-def _opened(pieces: Iterable[m.Piece], own: SealingKey, shape: tuple[int, ...]) -> list[FloatArray]:
+def _opened(request: m.Judge, mail: Mailbox, shape: tuple[int, ...]) -> list[FloatArray]:
     """The values of pieces, each broadcast to a shape."""
     found = []
-    for piece in pieces:
-        values = own.open(piece.values, piece.context)
+    pieces = [Expected(piece, EVIDENCE, request.rows) for piece in request.pieces]
+    for values in mail.open(request.step, pieces):
         try:
             found.append(np.broadcast_to(values, shape))
         except ValueError:
@@ -84,14 +85,14 @@ def _opened(pieces: Iterable[m.Piece], own: SealingKey, shape: tuple[int, ...]) 
     return found
 
 
-def _log_joint(request: m.Judge, own: SealingKey) -> FloatArray:
+def _log_joint(request: m.Judge, mail: Mailbox) -> FloatArray:
     """(n, Y) log p(x, y) of the named rows: one upward pass for each class."""
     arrays = {name: getattr(request, name) for name in ("is_sum", "first_edge", "child")}
     arrays["log_weight"] = request.log_weight
     n_leaves, n_classes = request.constants.shape
     structure = Structure.from_arrays(n_leaves, arrays)
     n = request.n_rows
-    values = _opened(request.pieces, own, (n, n_classes))
+    values = _opened(request, mail, (n, n_classes))
     leaves = np.empty((n_leaves, n, n_classes))
     for at, piece in enumerate(request.piece_of):
         leaves[at] = request.constants[at] if piece < 0 else values[int(piece)]
@@ -155,10 +156,7 @@ class Validation:
     _label: str | None
     _models: dict[ModelName, Density]
     _aligned: AlignedRows
-    _sealing: SealingKey
-
-    def _recipient(self, key: str) -> str:
-        raise NotImplementedError
+    _mail: Mailbox
 
     def _have(self) -> Table:
         """The client's table on the agreed schema."""
@@ -172,13 +170,13 @@ class Validation:
     def _public_key(self, request: m.AskKey) -> m.PublicKey:
         """The key that values for this client are sealed with."""
         del request
-        return m.PublicKey(self._sealing.public)
+        return self._mail.hello()
 
     @handles(m.JUDGE)
     def _judge(self, request: m.Judge) -> m.Judged:
         """Log-loss of the label; the label itself stays here."""
         known = self._labels_of(request.rows) if self._label else None
-        return judged(request, self._sealing, known)
+        return judged(request, self._mail, known)
 
     def _labels_of(self, name: str) -> tuple[IntArray, BoolArray]:
         """Label codes of named rows, and whether they are known."""
@@ -194,10 +192,8 @@ class Validation:
     @handles(m.ASK_SEALED)
     def _ask_sealed(self, request: m.AskSealed) -> m.Sealed:
         """Log-likelihoods of aligned rows, sealed for the client that scores them."""
-        context = f"{self.name}/{request.model}/{request.rows}/{request.what}"
-        return m.Sealed(
-            seal(self._evidence(request), self._recipient(request.key), context), context
-        )
+        values = self._evidence(request)
+        return self._mail.seal(values, request.key, EVIDENCE, request.step, request.rows)
 
     def _evidence(
         self, request: m.Ask | m.AskSealed, *, label_in_evidence: bool = True

@@ -93,6 +93,7 @@ class Server:
         self.named_rows: set[tuple[str, str]] = set()
         self.salt = secrets.token_hex(16)
         self.keys: dict[str, str] = {}
+        self._nonce, self._n_steps = secrets.token_hex(8), 0  # of sealed exchanges
         self._told: set[str] = set()  # replies whose bits are counted
 
     @classmethod
@@ -314,8 +315,15 @@ class Server:
         if all(client in self.keys for client in self.clients):
             return
         asked = dict.fromkeys(self.clients, m.AskKey())
-        self.keys = {c: reply.key for c, reply in self._call_or_drop(m.PUBLIC_KEY, asked).items()}
-        self._call_or_drop(m.PEERS, dict.fromkeys(self.clients, m.Peers(self.keys)))
+        said = self._call_or_drop(m.PUBLIC_KEY, asked)
+        self.keys = {client: reply.key for client, reply in said.items()}
+        peers = m.Peers(self.keys, {client: reply.nonce for client, reply in said.items()})
+        self._call_or_drop(m.PEERS, dict.fromkeys(self.clients, peers))
+
+    def next_step(self) -> str:
+        """Return a name for what clients seal next for one message, never given before."""
+        self._n_steps += 1
+        return f"{self._nonce}-{self._n_steps}"
 
     def _group_secret(self) -> tuple[str, dict[str, str]]:
         """The client that draws what digests are keyed with, and that secret, wrapped for each."""
@@ -351,13 +359,14 @@ class Server:
         self.share_keys()
         requests = {}
         for client in others:
-            pieces = []
+            pieces: list[m.LabelPiece] = []
             for owner in owners:
                 both = np.intersect1d(self.aligned[owner], self.aligned[client])
                 if both.size:
-                    ask = m.AskLabel(self.choice(owner, both), self.keys[client])
+                    step = m.piece_step(m.LABEL_PIECE, len(pieces))
+                    ask = m.AskLabel(self.choice(owner, both), self.keys[client], step)
                     sealed = self.call(m.SEND_LABEL, {owner: ask})[owner]
-                    piece = m.Piece(sealed.values, sealed.context)
+                    piece = m.Piece(sealed.values, owner)
                     pieces.append(m.LabelPiece(self.choice(client, both), piece))
             if pieces:
                 requests[client] = m.TakeLabel([variable.to_json()], tuple(pieces))

@@ -1,17 +1,20 @@
 """Values that one client sends another past the server, which relays ciphertext.
 
-X25519 agrees on a secret between the recipient's key and a fresh one of the sender; HKDF-SHA256
-derives the key of AES-256-GCM from it. A client's own key is made where the client runs and never
-leaves it: from the operating system's generator, or from a secret of the client's that outlives it.
-A server that follows the protocol learns the length alone; one that passes off its own key as a
-client's is not detected here.
+X25519 agrees on two secrets with the recipient's key: one with a fresh key of the sender, one with
+the sender's own, which shows who it was. HKDF-SHA256 derives the key of AES-256-GCM from both, and
+what the values are (`Header`) is authenticated with them: changed, swapped, replayed or forged ones
+cannot be opened. A client's own key is made where the client runs and never leaves it: from the
+operating system's generator, or from a secret of the client's that outlives it. A server that
+passes off its own key as a client's is not detected here, but by pins (`checked_peers`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,7 @@ from fedcircuits.errors import FedcircuitsError, StorageError
 
 KEY_BYTES, NONCE_BYTES = 32, 12
 KINDS, AXES = ("<f8", "u1"), 256  # types of sealed values; kind and number of axes share a word
-PURPOSE = b"fedcircuits sealed values 1"
+PURPOSE = b"fedcircuits sealed values 2"
 OWN_KEY = b"fedcircuits sealing key 1"
 
 
@@ -80,22 +83,47 @@ class SealingKey:
         """What others seal values with, as hexadecimal digits."""
         return self._private.public_key().public_bytes_raw().hex()
 
-    def open(self, sealed: Bytes, context: str) -> Any:
+    def seal(self, values: FloatArray | Bytes, public: str, header: Header) -> Bytes:
+        """Return values as bytes that only the holder of a key can read, and only as mine.
+
+        Args:
+            values: any shape; bytes travel as they are, anything else as numbers of 8 bytes.
+            public: key of the recipient, as hexadecimal digits.
+            header: what the values are; the recipient must expect the same.
+        """
+        recipient = _public(public)
+        fresh = X25519PrivateKey.generate()
+        sender = fresh.public_key().public_bytes_raw()
+        secrets = fresh.exchange(recipient), self._private.exchange(recipient)
+        key = _derived(secrets, sender, self.public, public)
+        kind = int(values.dtype == np.uint8)
+        shape = np.array([values.ndim + AXES * kind, *values.shape], dtype="<i8").tobytes()
+        plain = shape + np.ascontiguousarray(values, dtype=KINDS[kind]).tobytes()
+        nonce = os.urandom(NONCE_BYTES)
+        sealed = sender + nonce + AESGCM(key).encrypt(nonce, plain, header.encoded())
+        return np.frombuffer(sealed, dtype=np.uint8)
+
+    def open(self, sealed: Bytes, public: str, header: Header) -> Any:
         """Return the values that `seal` was given; anything else is a `StorageError`.
 
         Args:
             sealed: bytes as they came.
-            context: what the values are, as the sender named it.
+            public: key of the client that they are to be from.
+            header: what they are to be.
         """
         data = sealed.tobytes()
         sender, nonce = data[:KEY_BYTES], data[KEY_BYTES : KEY_BYTES + NONCE_BYTES]
         try:
-            shared = self._private.exchange(X25519PublicKey.from_public_bytes(sender))
-            key = _derived(shared, sender, bytes.fromhex(self.public))
-            plain = AESGCM(key).decrypt(nonce, data[KEY_BYTES + NONCE_BYTES :], context.encode())
+            fresh = X25519PublicKey.from_public_bytes(sender)
+            secrets = self._private.exchange(fresh), self._private.exchange(_public(public))
+            key = _derived(secrets, sender, public, self.public)
+            cipher = data[KEY_BYTES + NONCE_BYTES :]
+            plain = AESGCM(key).decrypt(nonce, cipher, header.encoded())
         except (InvalidTag, ValueError):
             raise StorageError(
-                "sealed values that cannot be opened: they were sealed for another key, or changed"
+                f"sealed values that cannot be opened as {header.purpose!r} from "
+                f"{header.sender!r}: they are from somebody else, for another client, run, step or "
+                "purpose, or were changed on the way"
             ) from None
         kind, n_axes = divmod(int.from_bytes(plain[:8], "little"), AXES)
         shape = np.frombuffer(plain[8 : 8 + 8 * n_axes], dtype="<i8")
@@ -103,24 +131,29 @@ class SealingKey:
         return values.reshape(tuple(shape)).copy()
 
 
-def seal(values: FloatArray | Bytes, public: str, context: str) -> Bytes:
-    """Return values as bytes that only the holder of a key can read.
+@dataclass(frozen=True)
+class Header:
+    """What sealed values are; whoever opens them must expect the same.
 
-    Args:
-        values: any shape; bytes travel as they are, anything else as numbers of 8 bytes.
-        public: key of the recipient, as hexadecimal digits.
-        context: what the values are; the recipient must name the same.
+    Attributes:
+        run: digest of the keys and tables of the clients of the run.
+        sender: name of the client that sealed them.
+        recipient: name of the client that they are for.
+        purpose: what they serve.
+        step: of the run, never the same for two pieces.
+        rows: name of the rows that they are about.
     """
-    recipient = _public(public)
-    own = X25519PrivateKey.generate()
-    sender = own.public_key().public_bytes_raw()
-    key = _derived(own.exchange(recipient), sender, bytes.fromhex(public))
-    kind = int(values.dtype == np.uint8)
-    shape = np.array([values.ndim + AXES * kind, *values.shape], dtype="<i8").tobytes()
-    plain = shape + np.ascontiguousarray(values, dtype=KINDS[kind]).tobytes()
-    nonce = os.urandom(NONCE_BYTES)
-    sealed = sender + nonce + AESGCM(key).encrypt(nonce, plain, context.encode())
-    return np.frombuffer(sealed, dtype=np.uint8)
+
+    run: str
+    sender: str
+    recipient: str
+    purpose: str
+    step: str
+    rows: str
+
+    def encoded(self) -> bytes:
+        """Return the header as bytes, no two headers as the same."""
+        return json.dumps(astuple(self)).encode()
 
 
 def key_fingerprint(public: str) -> str:
@@ -162,6 +195,7 @@ def _public(key: str) -> X25519PublicKey:
         raise StorageError(f"expected a public key of {KEY_BYTES} bytes, found another") from None
 
 
-def _derived(shared: bytes, sender: bytes, recipient: bytes) -> bytes:
-    """The key of one message, bound to both public keys and to the purpose."""
-    return HKDF(hashes.SHA256(), 32, salt=None, info=PURPOSE + sender + recipient).derive(shared)
+def _derived(secrets: tuple[bytes, bytes], fresh: bytes, sender: str, recipient: str) -> bytes:
+    """The key of one message, bound to all three public keys and to the purpose."""
+    info = PURPOSE + fresh + bytes.fromhex(sender) + bytes.fromhex(recipient)
+    return HKDF(hashes.SHA256(), 32, salt=None, info=info).derive(b"".join(secrets))

@@ -8,6 +8,7 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import aligned_rows, name_rows
+from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.client.tilting import tilt_of
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
@@ -17,7 +18,7 @@ ROWS_PER_CODE, FEWEST_CODES = 40, 8
 TRIES, LEAST_ROWS = 3, 60
 CODE_STEPS: tuple[Step, ...] = (
     step(m.NAME_ROWS),
-    step(m.PUBLIC_KEY),
+    *KEYS,
     step(m.CODES, MANY, n_codes=m.MOST_CODES),
     step(m.FIT_BY_CODES, TRIES),
     step(m.SPREAD_CODES, TRIES),
@@ -65,19 +66,22 @@ def _fit_at(server: Server, owner: str, rows: dict[str, IntArray], n_codes: int)
     assert server.label is not None
     every = np.unique(np.concatenate(list(rows.values())))
     for _ in range(TRIES):
-        key = server.call(m.PUBLIC_KEY, {owner: m.AskKey()})[owner].key
-        pieces = []
+        server.share_keys()
+        key, turn = server.keys[owner], server.next_step()
+        pieces: list[m.ScorePiece] = []
         for client, both in rows.items():
             there = name_rows(server, client, both)
-            ask = m.AskCodes(_columns(server, client), n_codes, there, both.size, key)
+            place = m.piece_step(turn, len(pieces))
+            ask = m.AskCodes(_columns(server, client), n_codes, there, both.size, key, place)
             sealed = server.call(m.CODES, {client: ask})[client]
-            piece = m.Piece(sealed.values, sealed.context)
+            piece = m.Piece(sealed.values, client)
             pieces.append(m.ScorePiece(name_rows(server, owner, both), both.size, piece))
         request = m.FitByCodes(
             _columns(server, owner),
             server.schema[server.label].n_codes,
             name_rows(server, owner, every),
             key,
+            turn,
             tuple(pieces),
             n_codes,
             server.min_rows,
@@ -86,6 +90,7 @@ def _fit_at(server: Server, owner: str, rows: dict[str, IntArray], n_codes: int)
         reply = server.call(m.FIT_BY_CODES, {owner: request})[owner]
         if reply.key == key:
             return reply
+        server.keys.clear()
     raise ClientError(owner, f"it had another key after each of {TRIES} messages: start it again")
 
 

@@ -49,12 +49,12 @@ def with_heads(server: Server, fitted: FittedParts, take: TakeModels, head: bool
 
 
 def _asked(
-    server: Server, client: str, name: str = "", n_rows: int = 0, key: str = ""
+    server: Server, client: str, name: str = "", n_rows: int = 0, key: str = "", place: str = ""
 ) -> m.FitHead:
     assert server.label is not None
     columns = [column for column in server.held[client] if column != server.label]
     n_classes = server.schema[server.label].n_codes
-    return m.FitHead(columns, n_classes, name, n_rows, key, server.min_rows)
+    return m.FitHead(columns, n_classes, name, n_rows, key, place, server.min_rows)
 
 
 def _rows(server: Server) -> dict[str, ClientHead]:
@@ -87,13 +87,19 @@ def _columns(server: Server) -> dict[str, ClientHead]:
     names = {client: name_rows(server, client, held) for client in server.clients}
     for _ in range(TRIES):
         server.share_keys()
-        key = server.keys[owner]
-        asked = {c: _asked(server, c, names[c], n_held, key) for c in server.clients}
+        key, turn, n_clients = server.keys[owner], server.next_step(), len(server.clients)
+        places = {
+            c: (m.piece_step(turn, at), m.piece_step(turn, n_clients + at))
+            for at, c in enumerate(sorted(server.clients))
+        }
+        asked = {c: _asked(server, c, names[c], n_held, key, places[c][1]) for c in server.clients}
         found = server.call(m.FIT_HEAD, asked)
         if not all(reply.trees for reply in found.values()):
             return {}
         scores = {
-            c: m.ScoreTilt(tables_of(tilt.select(_own(server, c))), names[c], n_held, key)
+            c: m.ScoreTilt(
+                tables_of(tilt.select(_own(server, c))), names[c], n_held, key, places[c][0]
+            )
             for c in server.clients
         }
         sealed = server.call(m.SCORE_TILT, scores)
@@ -101,9 +107,10 @@ def _columns(server: Server) -> dict[str, ClientHead]:
             names[owner],
             n_held,
             key,
+            turn,
             tilt.c,
-            tuple(m.Piece(sealed[c].values, sealed[c].context) for c in sorted(sealed)),
-            tuple(m.Piece(found[c].values, found[c].context) for c in sorted(found)),
+            tuple(m.Piece(sealed[c].values, c) for c in sorted(sealed)),
+            tuple(m.Piece(found[c].values, c) for c in sorted(found)),
         )
         reply = server.call(m.POOL_HEADS, {owner: request})[owner]
         if reply.pool is not None and reply.key == key:

@@ -9,6 +9,7 @@ row is at all clients, each fits to the rows that another one holds too.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -83,16 +84,18 @@ def _turn(server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray) -
     name = name_rows(server, client, rows)
     for _ in range(TRIES):
         server.share_keys()
-        key = server.keys[client]
-        pieces = []
+        key, turn = server.keys[client], server.next_step()
+        pieces: list[m.ScorePiece] = []
         for other, columns, both in _said_by_others(server, client, tilts, rows):
             there = name_rows(server, other, both)
             tables = tables_of(tilts[other].select(columns))
-            request = m.ScoreTilt(tables, there, both.size, key)
+            place = m.piece_step(turn, len(pieces))
+            request = m.ScoreTilt(tables, there, both.size, key, place)
             sealed = server.call(m.SCORE_TILT, {other: request})[other]
-            piece = m.Piece(sealed.values, sealed.context)
+            piece = m.Piece(sealed.values, other)
             pieces.append(m.ScorePiece(name_rows(server, client, both), both.size, piece))
-        asked = _request(server, client, name=name, n_rows=rows.size, key=key, pieces=pieces)
+        asked = _request(server, client, name=name, n_rows=rows.size)
+        asked = replace(asked, key=key, step=turn, pieces=tuple(pieces))
         reply = server.call(m.FIT_TILT, {client: asked})[client]
         if not reply.tilts:
             return None
@@ -128,8 +131,6 @@ def _request(
     mixed: bool = False,
     name: str = "",
     n_rows: int = 0,
-    key: str = "",
-    pieces: list[m.ScorePiece] | None = None,
 ) -> m.FitTilt:
     assert server.label is not None
     return m.FitTilt(
@@ -138,8 +139,9 @@ def _request(
         name,
         n_rows,
         False,
-        key,
-        tuple(pieces or ()),
+        "",
+        "",
+        (),
         mixed,
         server.min_rows,
         len(server.features),

@@ -55,13 +55,13 @@ def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]
 
 
 def sealed_by_number(
-    server: Server, model: RemoteDensity, numbers: IntArray, what: str, key: str
+    server: Server, model: RemoteDensity, numbers: IntArray, what: str, key: str, step: str
 ) -> m.Piece:
-    """A client's answer about aligned rows of its own, sealed for the holder of a public key."""
+    """A client's answer about aligned rows of its own, sealed for a client and a step."""
     rows = name_rows(server, model.client, numbers)
-    request = m.AskSealed(model.key, what, rows, numbers.size, key)
+    request = m.AskSealed(model.key, what, rows, numbers.size, key, step)
     reply = server.call(m.ASK_SEALED, {model.client: request})[model.client]
-    return m.Piece(reply.values, reply.context)
+    return m.Piece(reply.values, model.client)
 
 
 def scorer(server: Server, clients: Sequence[str]) -> str | None:
@@ -144,13 +144,15 @@ def _judge(
 
     def ask(client: str, key: str) -> m.Judged:
         pieces: list[m.Piece] = []
+        turn = server.next_step()
         piece_of = np.full(kept.size, -1, dtype=np.int64)
         constants = np.zeros((kept.size, n_classes))
         for at, part in enumerate(kept):
             model = builder.parts[part]
             if isinstance(model, RemoteDensity):
                 piece_of[at] = len(pieces)
-                pieces.append(sealed_by_number(server, model, numbers, "label", key))
+                place = m.piece_step(turn, len(pieces))
+                pieces.append(sealed_by_number(server, model, numbers, "label", key, place))
             else:  # the label's indicator, which lives here
                 every = Table.empty(model.schema, n_classes)
                 variable = model.schema.variables[0]
@@ -159,7 +161,7 @@ def _judge(
                 constants[at] = model.log_prob_table(every) - log_within_states(variable, values)
         rows = name_rows(server, client, numbers)
         request = m.Judge(
-            rows, numbers.size, key, tuple(pieces), piece_of, constants, **structure.arrays()
+            rows, numbers.size, key, turn, tuple(pieces), piece_of, constants, **structure.arrays()
         )
         return server.call(m.JUDGE, {client: request})[client]
 

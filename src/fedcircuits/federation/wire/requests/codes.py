@@ -31,6 +31,7 @@ class AskCodes(Message):
     rows: str
     n_rows: int
     key: str
+    step: str
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class FitByCodes(Message):
         n_classes: Y.
         rows: name of the rows to fit to.
         key: of the owner, that the pieces are sealed for.
+        step: that the pieces are sealed for.
         pieces: codes of rows that another client holds too.
         n_codes: K.
         min_rows: least rows behind an entry.
@@ -52,6 +54,7 @@ class FitByCodes(Message):
     n_classes: int
     rows: str
     key: str
+    step: str
     pieces: tuple[ScorePiece, ...]
     n_codes: int
     min_rows: int

@@ -51,6 +51,7 @@ class FitHead(Message):
         rows: name of aligned rows to leave out; empty to leave out a fifth and pool here.
         n_rows: how many are named.
         key: of the label's owner, for outputs of the named rows.
+        step: that they are sealed for.
         min_rows: least rows behind a leaf.
     """
 
@@ -59,6 +60,7 @@ class FitHead(Message):
     rows: str
     n_rows: int
     key: str
+    step: str
     min_rows: int
 
 
@@ -69,7 +71,6 @@ class HeadFitted(Message):
     trees: Arrays
     pool: PoolWeights | None
     values: Array
-    context: str
     seconds: Array
 
 
@@ -80,6 +81,7 @@ class PoolHeads(Message):
     rows: str
     n_rows: int
     key: str
+    step: str
     c: Array
     tilts: tuple[Piece, ...]
     outputs: tuple[Piece, ...]

@@ -15,6 +15,8 @@ from fedcircuits.federation.wire.requests.handshake import ROWS_AND_CLASSES, Rea
 from fedcircuits.federation.wire.requests.validation import Piece, Sealed
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
+LABEL_PIECE = "label"  # purpose of sealed classes, and the one step that they are sealed for
+
 
 @dataclass(frozen=True)
 class AskLabel(Message):
@@ -22,6 +24,7 @@ class AskLabel(Message):
 
     choice: Array
     key: str
+    step: str
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ class FitTilt(Message):
         n_rows: how many are named.
         rest: whether the client's other rows take part too, nothing said of them by others.
         key: of the client, that the pieces are sealed for.
+        step: that the pieces are sealed for.
         pieces: what others' columns say of rows that they hold too.
         mixed: whether the tables will be averaged with those of clients that hold other rows.
         min_rows: least rows behind an entry.
@@ -86,6 +87,7 @@ class FitTilt(Message):
     n_rows: int
     rest: bool
     key: str
+    step: str
     pieces: tuple[ScorePiece, ...]
     mixed: bool
     min_rows: int
@@ -123,6 +125,7 @@ class ScoreTilt(Message):
     rows: str
     n_rows: int
     key: str
+    step: str
 
 
 @dataclass(frozen=True)

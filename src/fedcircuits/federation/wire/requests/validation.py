@@ -24,16 +24,18 @@ class AskKey(Message):
 
 @dataclass(frozen=True)
 class PublicKey(Message):
-    """Client: its public key, as hexadecimal digits."""
+    """Client: its public key, and what names its columns and rows in this run, in hexadecimal."""
 
     key: str
+    nonce: str
 
 
 @dataclass(frozen=True)
 class Peers(Message):
-    """Server: the public keys of all clients, as they said them; each has its own among them."""
+    """Server: what all clients said of their keys; each has its own among them."""
 
     keys: dict[str, str]
+    nonces: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,27 +47,32 @@ class AskSealed(Message):
     rows: str
     n_rows: int
     key: str
+    step: str
 
 
 @dataclass(frozen=True)
 class Sealed(Message):
-    """Client: sealed values, and the context they were sealed with."""
+    """Client: sealed values."""
 
     values: Array
-    context: str
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Sealed values of one client on their way to the label's owner.
+    """Sealed values of one client on their way to another.
 
     Attributes:
         values: ciphertext.
-        context: that the sender sealed it with.
+        sender: name of the client that sealed them.
     """
 
     values: Array
-    context: str
+    sender: str
+
+
+def piece_step(step: str, at: int) -> str:
+    """Return the step that piece number `at` of a message's step is sealed for."""
+    return f"{step}/{at}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,7 @@ class Judge(Message):
     rows: str
     n_rows: int
     key: str
+    step: str
     pieces: tuple[Piece, ...]
     piece_of: Array
     constants: Array

@@ -1,0 +1,133 @@
+"""What a client seals for others and opens from them: who, for whom, in which run and step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedcircuits.arrays import Bytes, FloatArray
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.ids import fingerprint
+from fedcircuits.federation.wire.sealing import Header, SealingKey, checked_peers
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A piece that came, and what it must be.
+
+    Attributes:
+        piece: as the server passed it on.
+        purpose: that the recipient has for it.
+        rows: name of the rows that it must be about.
+    """
+
+    piece: m.Piece
+    purpose: str
+    rows: str
+
+
+class Mailbox:
+    """Seals and opens pieces, each bound to its run, sender, recipient, purpose, step and rows.
+
+    Attributes:
+        key: of this client.
+        run: digest of what the clients of the run said of themselves.
+
+    Args:
+        client: its name.
+        key: that it seals and opens with.
+        pins: fingerprints of the keys of the others, by name; None where any key is taken.
+    """
+
+    def __init__(self, client: str, key: SealingKey, pins: Mapping[str, str] | None) -> None:
+        self.key = key
+        self.run = ""
+        self._client = client
+        self._pins = pins
+        self._peers: dict[str, str] = {}
+        self._nonce = ""
+        self._used: dict[str, str] = {}  # digest of the pieces that were opened, by step
+
+    def begin(self, *state: bytes) -> None:
+        """Begin a run: other agreed columns or other rows make another run of it."""
+        self._nonce = fingerprint(self.key.own("run"), *state)[:32]
+
+    def hello(self) -> m.PublicKey:
+        """What others need of this client."""
+        return m.PublicKey(self.key.public, self._nonce)
+
+    def meet(self, request: m.Peers) -> None:
+        """Take the keys of the others; one that is not the pinned one is refused."""
+        if request.nonces.get(self._client) != self._nonce or set(request.nonces) != set(
+            request.keys
+        ):
+            raise FedcircuitsError("the server passes on keys of another run")
+        self._peers = checked_peers(request.keys, self._client, self.key.public, self._pins)
+        said = sorted((name, key, request.nonces[name]) for name, key in request.keys.items())
+        run = fingerprint(repr(said).encode())
+        if run != self.run:
+            self.run, self._used = run, {}
+
+    @property
+    def peers(self) -> dict[str, str]:
+        """Public keys of the other clients, by name."""
+        return dict(self._peers)
+
+    def key_of(self, name: str) -> str:
+        """Return the public key of another client."""
+        if name not in self._peers:
+            raise FedcircuitsError(f"client {self._client!r} has no key of a client {name!r}")
+        return self._peers[name]
+
+    def seal(
+        self, values: FloatArray | Bytes, key: str, purpose: str, step: str, rows: str
+    ) -> m.Sealed:
+        """Return values sealed for a client of the run.
+
+        Args:
+            values: numbers or bytes.
+            key: of the recipient.
+            purpose: that they serve.
+            step: of the run.
+            rows: name of the rows that they are about.
+        """
+        names = {public: name for name, public in self._everybody().items()}
+        if key not in names:
+            raise FedcircuitsError(
+                "values are sealed for clients of the run alone, found a strange key"
+            )
+        header = Header(self.run, self._client, names[key], purpose, step, rows)
+        return m.Sealed(self.key.seal(values, key, header))
+
+    def open(self, step: str, pieces: Sequence[Expected]) -> list[Any]:
+        """Return the values of the pieces of one step, in their order.
+
+        Piece i was sealed for step "step/i". A step is used once: the same pieces again are opened
+        again, others are refused.
+
+        Args:
+            step: that the server names.
+            pieces: what came.
+        """
+        everybody = self._everybody()
+        found = []
+        for at, each in enumerate(pieces):
+            sender = each.piece.sender
+            if sender not in everybody:
+                raise FedcircuitsError(f"sealed values of {sender!r}, who is not of this run")
+            header = Header(
+                self.run, sender, self._client, each.purpose, m.piece_step(step, at), each.rows
+            )
+            found.append(self.key.open(each.piece.values, everybody[sender], header))
+        digest = fingerprint(*(each.piece.values.tobytes() for each in pieces))
+        if self._used.setdefault(step, digest) != digest:
+            raise FedcircuitsError(
+                f"sealed values for the step {step!r}, which others were used for before: they "
+                "are not taken twice"
+            )
+        return found
+
+    def _everybody(self) -> dict[str, str]:
+        return {**self._peers, self._client: self.key.public}
