@@ -47,14 +47,17 @@ def test_numbers_give_the_trees_of_scikit_learn(missing: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "options", [BoostOptions(), BoostOptions(row_share=0.6), BoostOptions(60, at_random=True)]
+)
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_compiled_trees_are_those_of_numpy(n_classes: int) -> None:
+def test_compiled_trees_are_those_of_numpy(n_classes: int, options: BoostOptions) -> None:
     values, labels = table(1500, n_classes)
     weights = np.random.default_rng(0).random(1000) + 0.5
     held = (values[1000:], labels[1000:], np.ones(500))
 
     def run() -> BoostedTrees:
-        return boost(values[:1000], labels[:1000], weights, N_CODES, BoostOptions(), 0, held)
+        return boost(values[:1000], labels[:1000], weights, N_CODES, options, 0, held)
 
     one = run()
     with numpy_only():

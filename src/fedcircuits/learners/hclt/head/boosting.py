@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
@@ -24,7 +25,7 @@ Loss = Literal["squared_error", "gamma"]
 # Categories that are told apart in one column; with more, codes count as numbers.
 MOST_CATEGORIES = MISSING_BIN
 # Steps without gain on held-out rows after which boosting ends, and what counts as a gain.
-_PATIENCE, _LEAST_GAIN = 10, 1e-7
+_PATIENCE, _LEAST_GAIN = 20, 1e-7
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class BoostOptions:
         min_rows: least rows behind a leaf.
         ridge: L2 penalty on the leaves' values.
         column_share: share of the columns each split looks at.
+        row_share: share of the rows each step looks at.
+        at_random: whether numbers are split at places drawn at random (extremely random trees).
     """
 
     n_steps: int = 200
@@ -46,6 +49,8 @@ class BoostOptions:
     min_rows: int = 20
     ridge: float = 1.0
     column_share: float = 0.5
+    row_share: float = 1.0
+    at_random: bool = False
 
 
 def boost(
@@ -165,7 +170,7 @@ def _boosted(
     is_category = np.asarray((n_codes > 0) & (n_codes <= MOST_CATEGORIES))
     binning = Binning.of(rows, is_category, rng)
     n_columns = max(1, int(np.ceil(options.column_share * rows.shape[1])))
-    limits = Limits(options.n_leaves, options.min_rows, options.ridge, n_columns)
+    limits = Limits(options.n_leaves, options.min_rows, options.ridge, n_columns, options.at_random)
     grower = TreeGrower(binning.bins(rows), binning, limits)
     w = weights / weights.mean()
     baseline = _start(kind, n_classes, targets, w)
@@ -174,18 +179,22 @@ def _boosted(
     losses: list[float] = []
     if held is not None:
         held_bins = binning.bins(held[0])
+        held_rows = np.arange(len(held[0]), dtype=np.int32)
+        held_leaves = np.zeros_like(held_rows)
         held_outputs = np.tile(baseline, (len(held[0]), 1))
         held_share = held[2] / held[2].sum()
         losses.append(float(held_share @ kind(held_outputs, held[1])[2]))
     for _ in range(options.n_steps):
         gradient, hessian, _ = kind(outputs, targets)
+        drawn = _drawn(len(rows), options, rng)
         for k in range(baseline.size):
-            tree, leaf_of = grower.grow(w * gradient[:, k], w * hessian[:, k], rng)
+            tree, leaf_of = grower.grow(w * gradient[:, k], w * hessian[:, k], rng, drawn)
             g, h = tree.totals.T
             values = np.where(tree.nodes[:, 0] < 0, -options.rate * g / (h + options.ridge), 0.0)
             outputs[:, k] += values[leaf_of]
             if held is not None:
-                held_outputs[:, k] += values[tree.leaves_of(held_bins)]
+                tree.find_leaves(held_bins, held_rows, held_leaves)
+                held_outputs[:, k] += values[held_leaves]
             grown.append((tree, values))
         if held is None:
             continue
@@ -193,7 +202,19 @@ def _boosted(
         recent = losses[-_PATIENCE:]
         if len(losses) > _PATIENCE and min(recent) > losses[-_PATIENCE - 1] - _LEAST_GAIN:
             break
+    if losses:  # steps up to the best one
+        grown = grown[: max(int(np.argmin(losses)), 1) * baseline.size]
     return _as_arrays(grown, binning, int(n_codes.max(initial=0)), baseline)
+
+
+def _drawn(
+    n_rows: int, options: BoostOptions, rng: np.random.Generator
+) -> NDArray[np.int32] | None:
+    """Rows of one step, rising; None for all."""
+    if options.row_share >= 1:
+        return None
+    size = max(int(np.ceil(options.row_share * n_rows)), min(2 * options.min_rows, n_rows))
+    return np.sort(rng.permutation(n_rows)[:size]).astype(np.int32)
 
 
 def _as_arrays(

@@ -27,7 +27,7 @@ LEAST_ERRORS, LEAST_SHARE = 2.0, 0.01
 MORE_STEPS = 1.1
 # From how many classes on each has faster trees.
 MANY_CLASSES = 4
-# Below this many rows trees are smaller, and the first fold chooses between two sizes.
+# Below this many rows trees are smaller, and the first fold chooses between kinds of them.
 FEW_ROWS = 5_000
 
 
@@ -46,7 +46,7 @@ class HeadOptions:
     min_rows: int | None = None
 
     def sizes(self, n_rows: int, n_classes: int) -> tuple[BoostOptions, ...]:
-        """Sizes of a booster for so many rows and classes; two to try where rows are few."""
+        """Sizes of a booster for so many rows and classes; some to try where rows are few."""
         rows = self.leaf_rows(n_rows)
         many_classes = n_classes > MANY_CLASSES
         if n_rows >= FEW_ROWS:
@@ -54,10 +54,15 @@ class HeadOptions:
                 return (BoostOptions(300, 0.1, 31, rows, ridge=1.0, column_share=0.3),)
             return (BoostOptions(400, 0.05, 63, rows, ridge=10.0, column_share=0.5),)
         if many_classes:
-            found = ((200, 0.1, 8), (200, 0.15, 15))
-            return tuple(BoostOptions(*at, rows, ridge=1.0, column_share=0.3) for at in found)
-        found = ((400, 0.07, 8), (300, 0.07, 31))
-        return tuple(BoostOptions(*at, rows, ridge=1.0, column_share=0.5) for at in found)
+            return (
+                BoostOptions(300, 0.15, 15, rows, column_share=0.3, row_share=0.7),
+                BoostOptions(300, 0.1, 31, rows, column_share=0.5, row_share=0.7, at_random=True),
+            )
+        return (
+            BoostOptions(400, 0.07, 8, rows, column_share=0.5),
+            BoostOptions(400, 0.07, 31, rows, column_share=0.5),
+            BoostOptions(300, 0.1, 31, rows, column_share=1.0, row_share=0.8, at_random=True),
+        )
 
     def leaf_rows(self, n_rows: int) -> int:
         """Least rows behind a leaf."""
@@ -169,7 +174,7 @@ def try_out_of_fold(
 ) -> HeadTrial:
     """One booster a fold, each ended by its own fold, and a pool for all of them.
 
-    The first fold chooses between small and large trees.
+    The first fold chooses between small, large and random trees.
 
     Args:
         rows: all rows.
@@ -188,7 +193,7 @@ def try_out_of_fold(
     for fold in range(n_folds):
         inside, out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         sizes, trees = _best_sizes(rows.take(inside), rows.take(out), asked, options, seed + fold)
-        asked = tuple(at for at in asked if at.n_leaves == sizes.n_leaves)
+        asked = (next(at for at in asked if replace(sizes, n_steps=at.n_steps) == at),)
         outputs[out] = trees.outputs(values[out])
         steps.append(sizes.n_steps)
     sizes = replace(sizes, n_steps=round(float(np.mean(steps))))

@@ -93,12 +93,14 @@ class Limits:
         min_rows: least rows behind a leaf.
         ridge: L2 penalty on the leaves' values.
         n_columns: columns a node looks at.
+        at_random: whether numbers are split at one place drawn at random instead of the best.
     """
 
     n_leaves: int
     min_rows: int
     ridge: float
     n_columns: int
+    at_random: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,22 +118,22 @@ class Grown:
     sets: NDArray[np.uint64]
     totals: FloatArray
 
-    def leaves_of(self, bins: Bins) -> NDArray[np.int32]:
-        """(n,) the node each binned row (D, n) ends in."""
-        n = bins.shape[1]
+    def find_leaves(self, bins: Bins, rows: NDArray[np.int32], leaf_of: NDArray[np.int32]) -> None:
+        """Write the node that each of some binned rows (D, n) ends in into `leaf_of` (n,)."""
         native = kernels()
-        answer = np.zeros(n, dtype=np.int32)
         if native is not None:
-            native.call("find_leaves", n, bins, self.nodes, self.sets, answer)
-            return answer
+            n, m = bins.shape[1], rows.size
+            native.call("find_leaves", n, m, rows, bins, self.nodes, self.sets, leaf_of)
+            return
         inside = _bools(self.sets)  # (N, BINS)
-        every = np.arange(n)
+        answer = np.zeros(rows.size, dtype=np.int32)
         while True:
             node = self.nodes[answer]
             moving = node[:, 0] >= 0
             if not moving.any():
-                return answer
-            b = bins[np.maximum(node[:, 0], 0), every]
+                leaf_of[rows] = answer
+                return
+            b = bins[np.maximum(node[:, 0], 0), rows]
             left = np.where(node[:, 1] < 0, inside[answer, b], b <= node[:, 1])
             left = np.where(b == MISSING_BIN, node[:, 4] > 0, left)
             answer = np.where(moving, np.where(left, node[:, 2], node[:, 3]), answer)
@@ -149,29 +151,51 @@ class TreeGrower:
         assert 2 <= limits.n_leaves <= MOST_LEAVES
         d, n = self.bins.shape
         self._size = 2 * limits.n_leaves
+        self._places: FloatArray | None = None  # (2 leaves, D) where a node splits, of one tree
         if kernels() is None:
             return
-        kept = limits.n_leaves if limits.n_leaves * d * BINS * 24 <= _MOST_KEPT_BYTES else 0
+        # A column has as many sums as bins; "missing" is bin 255.
+        widths = np.where(self.has_missing, BINS, self.n_bins)
+        self._starts = np.append(0, np.cumsum(widths)).astype(np.int64)
+        width = int(self._starts[-1])
+        kept = limits.n_leaves if limits.n_leaves * width * 24 <= _MOST_KEPT_BYTES else 0
         self._kinds = self.is_category.astype(np.int64) + 2 * self.has_missing
-        shape = (n, d, limits.n_leaves, limits.min_rows, limits.n_columns, kept)
-        self._shape = np.array(shape, dtype=np.int64)
-        self._pool = np.empty((max(kept, 1), d * BINS, 3))
-        self._work = np.empty((2, n), dtype=np.int32), np.empty((n, 2))
+        self._shape = n, d, limits.n_leaves, limits.min_rows, limits.n_columns, kept
+        self._pool = np.empty((max(kept, 1), width, 3))
+        self._work = np.empty(n, dtype=np.int32), np.empty((n, 2))
 
     def grow(
-        self, gradient: FloatArray, hessian: FloatArray, rng: np.random.Generator
+        self,
+        gradient: FloatArray,
+        hessian: FloatArray,
+        rng: np.random.Generator,
+        rows: NDArray[np.int32] | None = None,
     ) -> tuple[Grown, NDArray[np.int32]]:
-        """A tree for gradients and hessians (n,), and (n,) the node each row ends in."""
+        """A tree for gradients and hessians (n,), and (n,) the node each row ends in.
+
+        Args:
+            gradient: (n,) slopes of the loss.
+            hessian: (n,) its curvatures.
+            rng: draws columns, and where to split at random.
+            rows: the rows that count, rising; all if not given.
+        """
         d, size = len(self.bins), self._size
         sequence = np.tile(np.arange(d, dtype=np.int32), (size, 1))
         if self.limits.n_columns < d:
             sequence = rng.permuted(sequence, axis=1)
+        self._places = rng.random((size, d)) if self.limits.at_random else None
+        counted = np.arange(gradient.size, dtype=np.int32) if rows is None else rows
         nodes, sets = np.full((size, 5), -1, dtype=np.int64), np.zeros((size, 4), dtype=np.uint64)
         tree = Grown(nodes, sets, np.zeros((size, 2)))
         native = kernels()
         grow = self._grow if native is None else self._grow_compiled
-        leaf_of, count = grow(tree, gradient, hessian, sequence)
-        return Grown(nodes[:count], sets[:count], tree.totals[:count]), leaf_of
+        leaf_of, count = grow(tree, gradient, hessian, sequence, counted)
+        grown = Grown(nodes[:count], sets[:count], tree.totals[:count])
+        if rows is not None:
+            others = np.ones(gradient.size, dtype=bool)
+            others[rows] = False
+            grown.find_leaves(self.bins, np.flatnonzero(others).astype(np.int32), leaf_of)
+        return grown, leaf_of
 
     def _grow_compiled(
         self,
@@ -179,17 +203,20 @@ class TreeGrower:
         gradient: FloatArray,
         hessian: FloatArray,
         sequence: NDArray[np.int32],
+        counted: NDArray[np.int32],
     ) -> tuple[NDArray[np.int32], int]:
         native = kernels()
         assert isinstance(native, Kernels)
-        (rows, spare), ordered = self._work
-        rows[:] = np.arange(rows.size)
-        leaf_of, count = np.empty(rows.size, dtype=np.int32), np.zeros(1, dtype=np.int64)
+        spare, ordered = self._work
+        rows = counted.copy()
+        shape = np.array([*self._shape, rows.size], dtype=np.int64)
+        leaf_of, count = np.empty(gradient.size, dtype=np.int32), np.zeros(1, dtype=np.int64)
         native.call(
             "grow_tree",
-            *(self._shape, float(self.limits.ridge), LEAST_HESSIAN, self.bins, self.n_bins),
-            *(self._kinds, np.ascontiguousarray(gradient), np.ascontiguousarray(hessian)),
-            *(np.ascontiguousarray(sequence), rows, spare, ordered, self._pool, leaf_of),
+            *(shape, float(self.limits.ridge), LEAST_HESSIAN, self.bins, self._starts),
+            *(self.n_bins, self._kinds, np.ascontiguousarray(gradient)),
+            *(np.ascontiguousarray(hessian), np.ascontiguousarray(sequence), self._places),
+            *(rows, spare, ordered, self._pool, leaf_of),
             *(tree.nodes, tree.sets, tree.totals, count),
         )
         return leaf_of, int(count[0])
@@ -202,14 +229,15 @@ class TreeGrower:
         gradient: FloatArray,
         hessian: FloatArray,
         sequence: NDArray[np.int32],
+        counted: NDArray[np.int32],
     ) -> tuple[NDArray[np.int32], int]:
-        n = gradient.size
-        every = np.arange(n)
-        whole = np.cumsum(gradient)[-1], np.cumsum(hessian)[-1]  # one after another, as in C
-        leaf_of = np.zeros(n, dtype=np.int32)
+        rows = counted.astype(np.int64)
+        # One after another, as in C.
+        whole = np.cumsum(gradient[rows])[-1], np.cumsum(hessian[rows])[-1]
+        leaf_of = np.zeros(gradient.size, dtype=np.int32)
         tree.totals[0] = whole
-        sums = self._sums(every, gradient, hessian)
-        leaves = [_Leaf(every, 0, sums, *whole)]
+        sums = self._sums(rows, gradient, hessian)
+        leaves = [_Leaf(rows, 0, sums, *whole)]
         self._find_split(leaves[0], sequence)
         count = 1
         while len(leaves) < self.limits.n_leaves:
@@ -279,13 +307,19 @@ class TreeGrower:
 
     def _split_numbers(self, leaf: _Leaf, column: int) -> None:
         sums, nb, missing = leaf.sums[column], self.n_bins[column], self.has_missing[column]
+        tried = np.ones(nb, dtype=bool)
+        if self._places is not None:
+            there = np.flatnonzero(sums[:nb, 2] >= 0.5)  # rounding may leave traces of a row
+            low, high = (there[0], there[-1]) if there.size else (nb - 1, nb - 1)
+            tried[:-1] = False
+            tried[low + int(self._places[leaf.node, column] * (high - low))] = True
         for with_missing in (0, 1) if missing else (0,):
             end = nb if missing and not with_missing else nb - 1
             if end <= 0:
                 continue
             start = sums[MISSING_BIN] if with_missing else np.zeros(3)
             left = np.cumsum(np.concatenate([start[None], sums[:end]]), axis=0)[1:]
-            gains = self._gains(leaf, left)
+            gains = np.where(tried[:end], self._gains(leaf, left), 0.0)
             best = _first_best(gains)
             if gains[best] > leaf.gain * BEYOND:
                 most_left = left[best, 2] > leaf.rows.size - left[best, 2]
