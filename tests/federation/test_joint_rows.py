@@ -14,7 +14,7 @@ from contracts.federations import Breaking, local
 from contracts.rule import LEARNER, RuleContract, rows_split, small_table
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import Joint
-from fedcircuits.federation.client.rounds import add_up, learn_alone
+from fedcircuits.federation.client.rounds import Session, add_up
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.learners.hclt.learner import Hclt, Mixture
@@ -78,7 +78,11 @@ def test_it_is_the_plain_learner_under_the_same_schedule() -> None:
     schema = fed.fitted.schema
     rows = schema.encode(table, missing_as_state=True)
     learner = Hclt(label="kind", n_states=4, agreed_schema=True)
-    alone = learn_alone(learner, rows, named_rng(0, "rounds", "R"))
+    session = Session(learner.in_rounds(rows, named_rng(0, "rounds", "R")))
+    terms = session.begin()
+    while session.model is None:
+        terms = session.go_on(terms)  # the sums are one's own
+    alone = session.model
     assert fed.mean_log_prob(test) == pytest.approx(alone.mean_log_prob(test), abs=SAME)
 
 

@@ -57,7 +57,6 @@ def test_identical_clients_share_one_subspace_and_have_one_product() -> None:
     assert made.shared == (Subspace((0, 1, 2), (0, 1, 2)),)
     assert made.private == ()
     assert made.products == ((),)
-    assert made.is_naive
 
 
 def test_one_client_is_its_own_clusters() -> None:
@@ -140,7 +139,7 @@ def test_random_without_a_number_uses_all_combinations() -> None:
 
 def test_naive_glueing_is_one_product_of_mixtures() -> None:
     made = plan(matrix("10", "01"), 3, glueing="naive")
-    assert made.is_naive
+    assert made.products == ((),)
     assert made.n_clusters == 3
 
 

@@ -9,7 +9,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.federation.agreement import Independent
 from fedcircuits.federation.client.clustering import clusters_per_stratum
-from fedcircuits.federation.plan.weights import label_skew, log_shares, rho, shares
+from fedcircuits.federation.plan.weights import log_shares, rho, shares
 from fedcircuits.learners import Factorised
 
 
@@ -54,27 +54,3 @@ def test_rho_of_a_hybrid_federation_by_hand() -> None:
 def test_clusters_go_to_strata_by_the_square_root_of_their_rows() -> None:
     assert clusters_per_stratum(np.array([900.0, 100.0]), 16).tolist() == [12, 4]
     assert clusters_per_stratum(np.array([1e6, 1.0, 0.0]), 4).tolist() == [4, 1, 0]
-
-
-# --- skew of the label ----------------------------------------------------------------------------
-
-
-def test_clients_with_the_same_class_shares_have_no_skew() -> None:
-    assert label_skew(np.array([[10.0, 90.0], [20.0, 180.0]])) == pytest.approx(0.0)
-
-
-def test_skew_by_hand() -> None:
-    """Class 0: (.5, .5) over the clients; class 1: (.1, .9); all rows: (.3, .7)."""
-    assert label_skew(np.array([[50.0, 10.0], [50.0, 90.0]])) == pytest.approx(0.2)
-
-
-def test_a_rare_class_counts_like_a_common_one() -> None:
-    """Shares of a rare class are all near 0 at every client; where its rows lie is not."""
-    rows = np.array([[30.0, 4000.0], [1.0, 6000.0], [69.0, 1000.0]])
-    assert label_skew(rows) == pytest.approx(label_skew(rows * [1.0, 100.0]), abs=0.01)
-    assert label_skew(rows) > 0.25
-
-
-def test_a_class_nobody_has_does_not_count() -> None:
-    rows = np.array([[50.0, 10.0], [50.0, 90.0]])
-    assert label_skew(np.column_stack([rows, [0.0, 0.0]])) == pytest.approx(label_skew(rows))

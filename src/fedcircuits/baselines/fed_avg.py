@@ -75,7 +75,7 @@ def fed_avg(
                 break
         network.load_state_dict(found)
         size = sum(p.numel() for p in network.parameters())
-        rival = Rival(lambda x: softmax_of(network, x), n_bytes, 0, size, str(options))
+        rival = Rival(lambda x: softmax_of(network, x), n_bytes, size, str(options))
         return rival, best
 
     return search(train, settings, trial_rounds, rounds)

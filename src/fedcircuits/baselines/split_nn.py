@@ -91,7 +91,7 @@ def split_nn(
         network.load_state_dict(found)
         ends = np.cumsum([x.shape[1] for x in blocks])[:-1]
         size = sum(p.numel() for p in network.parameters())
-        rival = Rival(lambda x: proba(np.split(x, ends, axis=1)), n_bytes, 0, size, str(options))
+        rival = Rival(lambda x: proba(np.split(x, ends, axis=1)), n_bytes, size, str(options))
         return rival, best
 
     return search(train, settings, trial_epochs, epochs)

@@ -32,14 +32,12 @@ class Rival:
     Attributes:
         proba: probabilities of the classes for prepared rows, (n, classes).
         n_bytes: of all messages of the training of the setting that was taken.
-        n_bytes_search: of the other settings that were tried.
         n_parameters: numbers that were trained.
         setting: that was taken, in words.
     """
 
     proba: Callable[[FloatArray], FloatArray]
     n_bytes: int
-    n_bytes_search: int
     n_parameters: int
     setting: str
 
@@ -95,4 +93,4 @@ def search(
     tried = [train(options, short) for options in settings] if len(settings) > 1 else []
     best = min(range(len(tried)), key=lambda at: tried[at][1]) if tried else 0
     rival, _ = train(settings[best], long)
-    return replace(rival, n_bytes_search=sum(other.n_bytes for other, _ in tried))
+    return rival

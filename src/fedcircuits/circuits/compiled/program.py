@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
 
 LEAF, PRODUCT, DENSE, SUM = range(4)  # as in circuit_pass.inc
-FIELDS = 10
 PAD = 8  # numbers in a vector of the compiled loops
 # Below this a weight times a kept number may underflow.
 FRAGILE = 2.0**-50

@@ -76,17 +76,6 @@ def tilted_masses(
     return values[-1].copy(), masses
 
 
-def has_tables(circuit: Circuit, widths: Mapping[str, int]) -> bool:
-    """Whether all leaves over some columns are tables with so many states."""
-    return all(
-        len(group.family.parameters) == 1
-        and group.params[group.family.parameters[0]].shape[1:] == (widths[name],)
-        for group in circuit.groups
-        for name in [circuit.schema.names[group.column]]
-        if name in widths
-    )
-
-
 def _lifted(group: LeafGroup, name: str, g: FloatArray) -> tuple[dict[str, FloatArray], FloatArray]:
     """Parameters of the tilted leaves, and (L,) the log of what each was divided by."""
     parameter = group.family.parameters[0]

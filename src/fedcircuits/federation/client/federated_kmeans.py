@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.federation.client.clustering import cluster_rows, features, nearest_centres
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Table
@@ -67,11 +67,10 @@ class Cells:
         k, found = request.centres.shape[0], index >= 0
         sums = np.zeros((k, X.shape[1]))
         np.add.at(sums, index[found], X[found])
-        apart: FloatArray = np.square(X[found] - request.centres[index[found], 1:])
         rows, once = (
             np.bincount(index[some], minlength=k).astype(float) for some in (found, found & counted)
         )
-        return index, m.CentreSums(sums, rows, once, float(apart.sum()))
+        return index, m.CentreSums(sums, rows, once)
 
     def _move(
         self, key: tuple[tuple[str, ...], bool], strata: IntArray, wanted: IntArray

@@ -22,15 +22,6 @@ from fedcircuits.federation.wire.names import JobId
 from fedcircuits.schema import Table
 
 
-def learn_alone(learner: LearnsInRounds, table: Table, rng: np.random.Generator) -> Density:
-    """Centralised training under the schedule of the rounds: the sums are one's own."""
-    session = Session(learner.in_rounds(table, rng))
-    terms = session.begin()
-    while session.model is None:
-        terms = session.go_on(terms)
-    return session.model
-
-
 class Session:
     """One client's part in a series of rounds.
 

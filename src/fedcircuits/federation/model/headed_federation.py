@@ -42,11 +42,6 @@ class HeadedFederation(FederatedCircuit):
         return CircuitHead.over(self._circuit, found.label, *made)
 
     @property
-    def has_head(self) -> bool:
-        """Whether trees are pooled into the posterior of the label."""
-        return not isinstance(self._one, Circuit)
-
-    @property
     def exact_part(self) -> Circuit:
         """The circuit without the trees."""
         return self._circuit

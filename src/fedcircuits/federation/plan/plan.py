@@ -45,11 +45,6 @@ class Plan:
     products: tuple[tuple[int, ...], ...]
     unheld: tuple[int, ...]
 
-    @property
-    def is_naive(self) -> bool:
-        """Whether the one product is over mixtures rather than over clusters."""
-        return self.products == ((),)
-
 
 def plan(
     M: BoolMatrix,

@@ -33,18 +33,3 @@ def log_shares(counts: Sequence[float] | FloatArray) -> FloatArray:
 def rho(children: Sequence[float]) -> float:
     """rho of a sum or product: the rows behind all its children together."""
     return float(np.sum(children))
-
-
-def label_skew(rows: FloatArray) -> float:
-    """How unevenly the classes lie over the clients, from 0 (alike) to 1 (apart).
-
-    The total variation between the spread of a class over the clients and that of all rows, the
-    mean over classes: a rare class counts like a common one.
-
-    Args:
-        rows: (C, Y) rows of each class at each client.
-    """
-    seen = rows[:, rows.sum(axis=0) > 0]
-    spread = seen / seen.sum(axis=0)  # (C, Y) share of a class that each client has
-    overall = seen.sum(axis=1, keepdims=True) / seen.sum()
-    return float(0.5 * np.abs(spread - overall).sum(axis=0).mean())

@@ -18,7 +18,6 @@ Setting = Literal["horizontal", "vertical", "hybrid"]
 LabelAt = Literal["nobody", "everybody", "some"]
 SPLIT = {"horizontal": "rows split", "vertical": "columns split", "hybrid": "both split"}
 LABEL_AT = {"nobody": "no label", "everybody": "label everywhere", "some": "label at some clients"}
-RECIPIENTS: tuple[Recipient, ...] = get_args(Recipient)
 MANY = 10_000  # most messages of a kind whose number follows from the data (models, queries)
 
 

@@ -63,9 +63,6 @@ class Interval:
         )
 
 
-EVERYWHERE = Interval(-inf, inf, False, False)
-
-
 @dataclass(frozen=True)
 class NumberSet:
     """A union of intervals of one numeric variable.

@@ -189,7 +189,7 @@ class AskCentres(Message):
 
 @dataclass(frozen=True)
 class CentreSums(Message):
-    """Client: for each centre the sum of rows nearest to it, their number and squared distances.
+    """Client: for each centre the sum of rows nearest to it, and their number.
 
     `once` leaves out the rows that another client counts.
     """
@@ -197,7 +197,6 @@ class CentreSums(Message):
     sums: Array
     rows: Array
     once: Array
-    inertia: float
 
     def fault(self, request: Message) -> str | None:
         """One sum and one count a centre."""
