@@ -25,6 +25,7 @@ from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
 from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.patterns import block_patterns
 from fedcircuits.learners.hclt.tree.tree_em import column_marginals, initial_tree
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass, add_by_index
 
@@ -72,7 +73,7 @@ def agree(one: Any, two: Any) -> None:
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_upward_and_flows(missing: float) -> None:
     tree_pass = TreePass(tree())
-    patterns = tree_pass.patterns(rows(missing))
+    patterns = block_patterns(tree_pass.tree, rows(missing))
 
     def run() -> list[Any]:
         up = tree_pass.upward(patterns)

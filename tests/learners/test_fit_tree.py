@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
-from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture, with_more_held
+from fedcircuits.learners.hclt.fit import fit_rows, with_more_held
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import Sample, split_rows
 from fedcircuits.learners.hclt.tree.tree_pass import log_likelihood
 
 CARDS = (2, 12, 3, 5)
 ORDERED = np.array([False, True, False, True])
+
+fit_mixture = partial(fit_rows, is_tree=False)
 
 
 def table(n: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -29,7 +32,7 @@ def table(n: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray
     return np.stack([first, second, third, fourth], axis=1), labels
 
 
-@pytest.mark.parametrize("fit", [fit_hclt, fit_mixture])
+@pytest.mark.parametrize("fit", [fit_rows, fit_mixture])
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_labelled_fit_classifies_has_mass_one_and_marginalises(fit, n_classes: int) -> None:  # type: ignore[no-untyped-def]
     codes, labels = table(1500, n_classes)
@@ -49,7 +52,7 @@ def test_labelled_fit_classifies_has_mass_one_and_marginalises(fit, n_classes: i
 
 def test_unlabelled_fit_beats_independent_columns() -> None:
     codes, _ = table(3000, 2)
-    fitted = fit_hclt(codes, CARDS, ORDERED, rng=np.random.default_rng(1))
+    fitted = fit_rows(codes, CARDS, ORDERED, rng=np.random.default_rng(1))
     fresh, _ = table(2000, 2, seed=2)
     independent = sum(
         np.log((np.bincount(codes[:, j], minlength=card) + 1) / (3000 + card))[fresh[:, j]]
@@ -64,7 +67,7 @@ def test_unlabelled_fit_beats_independent_columns() -> None:
 
 def test_marginals_of_the_model_are_those_of_the_rows() -> None:
     codes, labels = table(300, 2)
-    model = fit_hclt(codes, CARDS, ORDERED, labels, 2, rng=np.random.default_rng(1)).model
+    model = fit_rows(codes, CARDS, ORDERED, labels, 2, rng=np.random.default_rng(1)).model
     for j, card in enumerate(CARDS):
         rows = np.full((card, len(CARDS)), -1)
         rows[:, j] = np.arange(card)
@@ -78,13 +81,13 @@ def test_marginals_of_the_model_are_those_of_the_rows() -> None:
 def test_the_same_seed_gives_the_same_model() -> None:
     codes, labels = table(600, 2)
     models = [
-        fit_hclt(codes, CARDS, ORDERED, labels, 2, rng=np.random.default_rng(3)).model
+        fit_rows(codes, CARDS, ORDERED, labels, 2, rng=np.random.default_rng(3)).model
         for _ in range(2)
     ]
     np.testing.assert_array_equal(models[0].log_joint(codes), models[1].log_joint(codes))
 
 
-@pytest.mark.parametrize("fit", [fit_hclt, fit_mixture])
+@pytest.mark.parametrize("fit", [fit_rows, fit_mixture])
 @pytest.mark.parametrize("n", [1, 2, 7, 45])
 def test_tiny_tables_fit(fit, n: int) -> None:  # type: ignore[no-untyped-def]
     codes, labels = table(n, 2)
@@ -95,11 +98,11 @@ def test_tiny_tables_fit(fit, n: int) -> None:  # type: ignore[no-untyped-def]
 def test_one_column_a_constant_column_and_one_class_present() -> None:
     codes, _ = table(200, 2)
     rng = np.random.default_rng(0)
-    one = fit_hclt(codes[:, :1], (2,), ORDERED[:1], rng=rng).model
+    one = fit_rows(codes[:, :1], (2,), ORDERED[:1], rng=rng).model
     shares = np.exp(one.log_joint(np.array([[0], [1]])))[:, 0]
     np.testing.assert_allclose(shares, np.bincount(codes[:, 0]) / 200, atol=0.01)
     codes[:, 2] = 0
-    constant = fit_hclt(codes, (2, 12, 1, 5), ORDERED, np.zeros(200, dtype=int), 2, rng=rng).model
+    constant = fit_rows(codes, (2, 12, 1, 5), ORDERED, np.zeros(200, dtype=int), 2, rng=rng).model
     assert np.exp(constant.log_prior[0]) > 0.95
     assert np.isfinite(constant.log_joint(codes)).all()
 
@@ -110,7 +113,7 @@ def test_missing_cells_and_weights_in_training() -> None:
     holes[np.random.default_rng(4).random(codes.shape) < 0.3] = -1
     holes[:5] = -1
     weights = np.random.default_rng(5).uniform(0.5, 2.0, size=1000)
-    model = fit_hclt(holes, CARDS, ORDERED, labels, 2, weights, rng=np.random.default_rng(1)).model
+    model = fit_rows(holes, CARDS, ORDERED, labels, 2, weights, rng=np.random.default_rng(1)).model
     fresh, truth = table(2000, 2, seed=2)
     assert (model.log_joint(fresh).argmax(axis=1) == truth).mean() > 0.7
 
@@ -118,7 +121,7 @@ def test_missing_cells_and_weights_in_training() -> None:
 def test_options_override_the_sizes_and_progress_reaches_one() -> None:
     codes, labels = table(500, 2)
     seen: list[float] = []
-    fitted = fit_hclt(
+    fitted = fit_rows(
         codes,
         CARDS,
         ORDERED,
@@ -135,7 +138,7 @@ def test_options_override_the_sizes_and_progress_reaches_one() -> None:
 
 def test_given_validation_rows_are_used() -> None:
     codes, _ = table(500, 2)
-    fitted = fit_hclt(
+    fitted = fit_rows(
         codes[:400], CARDS, ORDERED, rng=np.random.default_rng(0), validation=(codes[400:], None)
     )
     assert fitted.report["n_validation_rows"] == 100
@@ -146,12 +149,12 @@ def test_a_code_out_of_range_is_named() -> None:
     codes, _ = table(50, 2)
     codes[3, 1] = 12
     with pytest.raises(ValueError, match=r"column 1: expected codes -1 \.\. 11, found \d+ \.\. 12"):
-        fit_hclt(codes, CARDS, ORDERED, rng=np.random.default_rng(0))
+        fit_rows(codes, CARDS, ORDERED, rng=np.random.default_rng(0))
 
 
 def test_no_rows_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one row"):
-        fit_hclt(np.zeros((0, 4), dtype=int), CARDS, ORDERED, rng=np.random.default_rng(0))
+        fit_rows(np.zeros((0, 4), dtype=int), CARDS, ORDERED, rng=np.random.default_rng(0))
 
 
 def test_the_label_holds_out_more_rows_and_loses_none() -> None:

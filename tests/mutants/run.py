@@ -42,8 +42,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "federation/wire/noise.py": ("federation/test_randomised_response.py",),
     "federation/wire/packing.py": ("federation/test_messages.py", "federation/test_plan.py"),
     "federation/wire/randomised_response.py": ("federation/test_randomised_response.py",),
-    "federation/wire/replies.py": ("federation/test_federation_bad_input.py",),
     "federation/wire/sealing.py": ("federation/test_sealing.py",),
+    "federation/wire/verbs.py": (
+        "federation/test_federation_bad_input.py",
+        "federation/test_verbs.py",
+    ),
 }
 
 

@@ -24,7 +24,6 @@ from fedcircuits.federation.model.headed_federation import HeadedFederation
 from fedcircuits.federation.model.remote_circuit import RemoteCircuit
 from fedcircuits.federation.policy.policy import QUERIES, Policy
 from fedcircuits.federation.server.fitted_parts import FittedParts, LostClientError, TakeModels
-from fedcircuits.federation.server.lost_clients import reason, warn_of_lost
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Planner, Server
 from fedcircuits.federation.server.settings import LabelUse
@@ -155,7 +154,7 @@ class FederationRun:
                 classifier_from_bytes,
                 **settings.options,
             )
-            warn_of_lost(server)
+            server.warn_of_lost()
             return replace(made, run=self, id=settings.id, secret=settings.id_secret)
         lost: dict[str, str] = {}
         while True:
@@ -172,8 +171,8 @@ class FederationRun:
             except FederationError as error:  # the rule does not do without those who are lost
                 if not server.dropped:
                     raise
-                told = [reason(client, why) for client, why in server.dropped.items()]
-                raise FederationError(f"{'; '.join(told)}. Without it: {error}") from None
+                why_not = "; ".join(server.reasons.values())
+                raise FederationError(f"{why_not}. Without it: {error}") from None
         fed = self._glue(rule, fitted, server, why=why)
         if lost and not self.settings.allow_missing:
             raise FederationError(
@@ -186,7 +185,7 @@ class FederationRun:
                 f"the label {server.label!r} is not in the model that the rule {rule.name!r} made: "
                 "pass label_use='sent' and id=, or another agreement="
             )
-        warn_of_lost(server)
+        server.warn_of_lost()
         return fed
 
     def _check_kinds(self, server: Server) -> None:

@@ -27,7 +27,6 @@ from fedcircuits.errors import ClientError, StorageError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.envelope import unwrap, wrap
 from fedcircuits.federation.wire.names import Job
-from fedcircuits.federation.wire.replies import read_reply
 from fedcircuits.federation.wire.verbs import Verb
 
 LOG = logging.getLogger(__name__)
@@ -160,7 +159,7 @@ def _fault(client: str, request: Request, reply: bytes) -> str | None:
     if verb not in m.VERBS or failed(reply):
         return None
     try:
-        read_reply(_verb(verb), client, _verb(verb).request.from_bytes(payload), payload, reply)
+        _verb(verb).read_reply(client, _verb(verb).request.from_bytes(payload), payload, reply)
     except StorageError as error:
         return str(error)
     return None

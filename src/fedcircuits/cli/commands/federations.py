@@ -96,11 +96,33 @@ def provision(
       bank = {}
       shop = {}
     """
-    from fedcircuits.cli.provision import run
+    from fedcircuits.cli.federation_file import read_parties
 
     out = Output(json)
     with out.errors():
-        run(out, file, kits)
+        from fedcircuits.engines.nvflare.kits import provision
+
+        parties = read_parties(file, kits)
+        had = {name for name in parties.names if (parties.kits / name).exists()}
+        made = provision(parties.kits, parties.host, parties.port, parties.names)
+        for name in parties.names:
+            if name not in had:
+                out.say(f"{name}: send {made.site(name)} to this client over a channel you trust")
+        for name in sorted(had):
+            out.say(f"{name}: has its kit already")
+        out.say(
+            f"coordinator: {made.server.parent} stays here; open port {parties.port} of "
+            f"{parties.host} to the clients"
+        )
+        out.result(
+            {
+                "kits": {name: str(made.site(name)) for name in parties.names},
+                "new": [name for name in parties.names if name not in had],
+                "coordinator": str(made.server.parent),
+                "host": parties.host,
+                "port": parties.port,
+            }
+        )
 
 
 def silo(

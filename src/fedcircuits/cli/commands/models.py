@@ -9,6 +9,7 @@ import typer
 
 from fedcircuits.cli.commands.options import Json, Seed, Sep
 from fedcircuits.cli.output import Output
+from fedcircuits.errors import QueryError
 
 
 def learn(
@@ -172,11 +173,19 @@ def report(
     Example:
       fedcircuits report people.fc --data test.csv --label income -o people.html
     """
-    from fedcircuits.cli.report import run
+    from fedcircuits.api.saved import load
+    from fedcircuits.density import Density
 
     out = Output(json)
     with out.errors():
-        run(out, model, data, output, label, figures)
+        found = load(model)
+        if not isinstance(found, Density):
+            kind = type(found).__name__
+            raise QueryError(f"{model} holds a {kind}; a report is made of a density")
+        made = found.report(output, data, label=label, figures_to=figures)
+        size = made.stat().st_size
+        out.say(f"report written to {made} ({size / 1e6:.1f} MB); open it in a browser")
+        out.result({"report": str(made), "bytes": size})
 
 
 def explore(

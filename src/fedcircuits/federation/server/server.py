@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from fedcircuits.arrays import Bytes, IntArray
-from fedcircuits.errors import ClientError, FederationError, StorageError
+from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, StorageError
 from fedcircuits.federation.plan.indicator import BoolMatrix, feature_indicator
 from fedcircuits.federation.plan.subspaces import Subspace, subspaces
 from fedcircuits.federation.server.merged_schema import (
@@ -23,7 +24,6 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import fingerprint, numbered
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_choice
-from fedcircuits.federation.wire.replies import read_reply
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import Facts, LabelAt, Setting
 from fedcircuits.federation.wire.transport import REFUSED, ClientAwayError, RefusedError, Transport
@@ -134,8 +134,8 @@ class Server:
                 continue
             shown: dict[str, Any] = {}
             try:
-                answers[client] = read_reply(
-                    verb, client, requests[client], payloads[client], answer
+                answers[client] = verb.read_reply(
+                    client, requests[client], payloads[client], answer
                 )
                 shown = self._shown(verb, client, requests[client], answers[client], answer)
             except StorageError as error:
@@ -240,6 +240,26 @@ class Server:
         self.clients = [c for c in self.clients if c != client]
         if not self.clients:
             raise FederationError(f"no client is left; the last was {client!r}: {why}")
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why each client that was left out is no longer in the run, the client named once."""
+        named = {client: f"client {client!r}: " for client in self.dropped}
+        return {c: named[c] + why.removeprefix(named[c]) for c, why in self.dropped.items()}
+
+    def warn_of_lost(self) -> None:
+        """Warn of every client that the model was made without: why, and what left with it."""
+        for client, why in self.reasons.items():
+            lost = self.lost.get(client)
+            if lost is None:
+                left = "variables that it alone holds are not in the model"
+            elif lost:
+                left = f"variables that left the model with it: {', '.join(map(repr, lost))}"
+            else:
+                left = "no variable left the model, since others hold its columns"
+            warnings.warn(
+                f"the model was made without the {why}; {left}", FedcircuitsWarning, stacklevel=4
+            )
 
     def lose(self, client: str, why: str) -> None:
         """Go on without a client and without the variables that only it holds."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from fedcircuits.federation.wire.message import Message
+from fedcircuits.encoding import answers_of
+from fedcircuits.errors import StorageError
+from fedcircuits.federation.wire.message import Message, request_name
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -142,6 +144,23 @@ class Verb(Generic[Q, R]):
         if to == "server" and self.shows is not None and asked is not None:
             return self.shows(asked)
         return next((each.level for each in self.reveals if each.to == to), Level.NOTHING)
+
+    def read_reply(self, client: str, request: Q, payload: bytes, answer: bytes) -> R:
+        """Return the reply in some bytes; a `StorageError` where they are not that client's reply.
+
+        Args:
+            client: that was asked.
+            request: as it was sent.
+            payload: its bytes.
+            answer: the bytes that came back.
+        """
+        reply = self.reply.from_bytes(answer)
+        fault = reply.fault(request)
+        if fault is None and answers_of(answer) != request_name(client, self.name, payload):
+            fault = "it answers another request, or is of another client"
+        if fault is not None:
+            raise StorageError(fault)
+        return reply
 
 
 VERBS: dict[str, Verb[Any, Any]] = {}

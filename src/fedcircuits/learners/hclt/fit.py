@@ -44,7 +44,7 @@ Progress = Callable[[float, str], None]
 _LABEL_TIMES, _MAX_LABEL_VALIDATION_ROWS = 2.5, 30_000
 
 
-def fit_hclt(
+def fit_rows(
     codes: IntegerArray,
     cards: tuple[int, ...],
     ordered: npt.NDArray[np.bool_],
@@ -58,8 +58,9 @@ def fit_hclt(
     values: FloatArray | None = None,
     targets: FloatArray | None = None,
     progress: Progress | None = None,
+    is_tree: bool = True,
 ) -> FittedTree:
-    """Fit a hidden Chow-Liu tree, tilted where there is a label.
+    """Fit a hidden Chow-Liu tree or a mixture to coded rows, tilted where there is a label.
 
     Args:
         codes: (n, D) states, -1 where a value is to be marginalised.
@@ -75,56 +76,9 @@ def fit_hclt(
         values: (n, D) values as boosted trees take them; without them no head is tried.
         targets: (n,) the label as a number, where its classes are the states of one.
         progress: Called with (fraction done, text).
+        is_tree: Whether each column has a latent of its own; else one serves all (a mixture).
     """
     sample = checked_sample(codes, cards, labels, n_classes, weights, values, targets)
-    return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, True)
-
-
-def fit_mixture(
-    codes: IntegerArray,
-    cards: tuple[int, ...],
-    ordered: npt.NDArray[np.bool_],
-    labels: IntegerArray | None = None,
-    n_classes: int = 1,
-    weights: FloatArray | None = None,
-    *,
-    rng: np.random.Generator,
-    options: FitOptions | None = None,
-    validation: tuple[IntegerArray, IntegerArray | None] | None = None,
-    values: FloatArray | None = None,
-    targets: FloatArray | None = None,
-    progress: Progress | None = None,
-) -> FittedTree:
-    """Fit a mixture of factorised components (arguments of :func:`fit_hclt`)."""
-    sample = checked_sample(codes, cards, labels, n_classes, weights, values, targets)
-    return _fit(sample, cards, ordered, n_classes, rng, options, validation, progress, False)
-
-
-def with_more_held(train: Sample, held: Sample, rng: np.random.Generator) -> tuple[Sample, Sample]:
-    """Return training and validation rows with more of the latter, for choices about the label.
-
-    Few validation rows stay as they are; `label_fit.py` cross-validates there.
-    """
-    n, n_held = len(train.codes) + len(held.codes), len(held.codes)
-    wanted = min(_LABEL_TIMES * n_held, _MAX_LABEL_VALIDATION_ROWS, n / 2)
-    if n_held < FEW_VALIDATION_ROWS or wanted <= n_held:
-        return train, held
-    kept, moved = split_rows(train, (wanted - n_held) / len(train.codes), rng)
-    return train.take(kept), held.joined(train.take(moved))
-
-
-def _fit(
-    sample: Sample,
-    cards: tuple[int, ...],
-    ordered: npt.NDArray[np.bool_],
-    n_classes: int,
-    rng: np.random.Generator,
-    options: FitOptions | None,
-    validation: tuple[IntegerArray, IntegerArray | None] | None,
-    progress: Progress | None,
-    is_tree: bool,
-) -> FittedTree:
-    """Fit a tree or a mixture: the steps that both learners share."""
     options = options or FitOptions()
     sizes = automatic_sizes(len(sample.codes), cards)
     sizes = replace(sizes, smoothing=for_categories(sizes.smoothing, cards, ordered))
@@ -202,6 +156,19 @@ def _fit(
     report["n_parameters"] = tree.n_parameters + (0 if tilted is None else tilted.g.size)
     notify(1.0, "done")
     return FittedTree(model=model, tree=tree, tilted=tilted, head=head, report=report)
+
+
+def with_more_held(train: Sample, held: Sample, rng: np.random.Generator) -> tuple[Sample, Sample]:
+    """Return training and validation rows with more of the latter, for choices about the label.
+
+    Few validation rows stay as they are; `label_fit.py` cross-validates there.
+    """
+    n, n_held = len(train.codes) + len(held.codes), len(held.codes)
+    wanted = min(_LABEL_TIMES * n_held, _MAX_LABEL_VALIDATION_ROWS, n / 2)
+    if n_held < FEW_VALIDATION_ROWS or wanted <= n_held:
+        return train, held
+    kept, moved = split_rows(train, (wanted - n_held) / len(train.codes), rng)
+    return train.take(kept), held.joined(train.take(moved))
 
 
 def _overridden(sizes: Sizes, options: FitOptions) -> Sizes:

@@ -17,7 +17,7 @@ from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import LearningError
 from fedcircuits.learners.hclt.beside import all_cores, n_threads
-from fedcircuits.learners.hclt.fit import fit_hclt, fit_mixture
+from fedcircuits.learners.hclt.fit import fit_rows
 from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.completions import as_features
 from fedcircuits.learners.hclt.head.fit_head import trees_and_outputs
@@ -177,15 +177,7 @@ class Hclt:
         min_rows: int = 1,
         n_columns: int | None = None,
     ) -> Tilt:
-        """Fit what each state of each column adds to the log-odds of classes (`additive.py`).
-
-        Args:
-            table: rows over the columns to tilt; schema and grids are agreed.
-            classes: (n,) class of every row, 0 .. Y - 1.
-            offset: (n, Y) what others say of each row, in logs.
-            min_rows: least rows behind an entry; states with fewer share one.
-            n_columns: columns of all clients, if others hold some.
-        """
+        """Fit what each state of each column adds to the log-odds of classes (see `LearnsTilt`)."""
         coded = prepare(table, label=None, missing="marginalise", agreed_schema=True)
         weights = table.row_weights
         sample = Sample(coded.codes, weights, classes)
@@ -210,20 +202,7 @@ class Hclt:
         mixed: bool,
         worth: Callable[[FloatArray], bool],
     ) -> tuple[Arrays, FloatArray]:
-        """Boost trees that tell classes apart; all classes from 0 to the highest have rows.
-
-        Args:
-            table: rows over the columns the trees may ask about.
-            classes: (n,) class of every row.
-            held: (n,) rows left out of the trees that are scored.
-            min_rows: least rows behind a leaf.
-            seed: of the boosting.
-            mixed: whether outputs will be averaged with those of clients that hold other rows.
-            worth: whether first outputs (held, K) are worth the trees of all rows.
-
-        Returns:
-            The trees of all rows as arrays, and (held, K) outputs of trees of the others.
-        """
+        """Boost trees that tell classes apart (see `LearnsHead`)."""
         columns = list(range(len(table.schema)))
         n_codes = [len(v.categories) if v.is_coded else 0 for v in table.schema]
         weights = table.row_weights
@@ -329,7 +308,6 @@ class Hclt:
             present, labels = np.unique(coded.codes[:, at], return_inverse=True)
             if present.size == 1:
                 labels = None  # one class: nothing to distinguish
-        fit = fit_mixture if self.name == "mixture" else fit_hclt
         variables = [schema.variables[c] for c in columns]
         n_codes_of = [len(v.categories) if v.is_coded else 0 for v in variables]
         options = replace(
@@ -351,7 +329,7 @@ class Hclt:
         values = None
         if labels is not None and options.head is not False and self.aim == "label":
             values = as_features(coded.table, columns)
-        found = fit(
+        found = fit_rows(
             codes,
             tuple(coded.cards[c] for c in columns),
             np.array([coded.ordered[c] for c in columns], dtype=bool),
@@ -363,6 +341,7 @@ class Hclt:
             values=values,
             targets=targets,
             progress=self.progress,
+            is_tree=self.name != "mixture",
         )
         return found, present.astype(np.int64), n_codes
 

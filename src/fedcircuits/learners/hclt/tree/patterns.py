@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import IntArray, IntegerArray
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
-from fedcircuits.learners.hclt.tree.shape import TreeShape
 from fedcircuits.native import Addresses, Pointer, addresses, pointer
 
 Index = npt.NDArray[np.int32]
@@ -91,14 +90,9 @@ class Patterns:
         return self.child_index[latent]
 
 
-def find_patterns(codes: IntegerArray, cards: tuple[int, ...], shape: TreeShape) -> Patterns:
-    """Compress a block of rows.
-
-    Args:
-        codes: (n, D) states, -1 where missing.
-        cards: Number of states of each column.
-        shape: Columns and children of every latent.
-    """
+def block_patterns(tree: LatentTree, codes: IntegerArray) -> Patterns:
+    """Compress a block of coded rows (n, D), -1 where missing, for the structure of a tree."""
+    cards, shape = tree.cards, tree.shape
     columns_of, children_of, order = shape.columns_of, shape.children_of, shape.order
     n_rows = len(codes)
     columns = np.ascontiguousarray(codes.T)
@@ -156,11 +150,6 @@ def identity_patterns(n_rows: int, n_columns: int, parent: npt.NDArray[np.int64]
         row_index=every,
         all_differ=True,
     )
-
-
-def block_patterns(tree: LatentTree, codes: IntegerArray) -> Patterns:
-    """Compress one block of coded rows (n, D) for the structure of `tree`."""
-    return find_patterns(codes, tree.cards, tree.shape)
 
 
 def row_blocks(n_rows: int, tree: LatentTree) -> Iterator[slice]:

@@ -120,10 +120,6 @@ class TreePass:
         """The tree's own emissions."""
         return Tables.of(self.tree, self.dtype)
 
-    def patterns(self, codes: IntegerArray) -> Patterns:
-        """Compress one block of rows for this tree's structure."""
-        return block_patterns(self.tree, codes)
-
     def upward(self, patterns: Patterns, tables: Tables | None = None) -> Upward:
         """One upward pass.
 
@@ -298,7 +294,7 @@ class TreePass:
         """(n,) log-likelihood of coded rows (n, D); missing cells are marginalised exactly."""
         result = np.empty(len(codes))
         for rows in row_blocks(len(codes), self.tree):
-            result[rows] = self.pattern_log_likelihood(self.patterns(codes[rows]))
+            result[rows] = self.pattern_log_likelihood(block_patterns(self.tree, codes[rows]))
         return result
 
     def pattern_log_likelihood(self, patterns: Patterns) -> FloatArray:
@@ -311,7 +307,7 @@ class TreePass:
         evidence = np.empty((len(codes), self.tree.n_states), dtype=self.dtype)
         log_scale = np.empty(len(codes))
         for rows in row_blocks(len(codes), self.tree):
-            patterns = self.patterns(codes[rows])
+            patterns = block_patterns(self.tree, codes[rows])
             up = self.upward(patterns)
             evidence[rows] = up.root[patterns.row_index]
             log_scale[rows] = up.log_scale[patterns.row_index]
@@ -393,5 +389,5 @@ def expected_counts(
     counts = Counts.zeros(tree)
     tree_pass = TreePass(tree, dtype)
     for rows in row_blocks(len(codes), tree):
-        tree_pass.add_counts(tree_pass.patterns(codes[rows]), row_weights[rows], counts)
+        tree_pass.add_counts(block_patterns(tree, codes[rows]), row_weights[rows], counts)
     return counts
