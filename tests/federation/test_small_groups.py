@@ -16,6 +16,7 @@ from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS
+from fedcircuits.federation.client.rounds import add_up
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.server.server import Server
@@ -51,11 +52,18 @@ def test_every_sum_of_k_means_is_over_five_rows_or_more() -> None:
         engine=engine, id=ID, label=LABEL, agreement="anchors", n_anchors=16, n_clusters=2
     )
     replies = [x.data for x in engine.messages if x.verb == "centres" and not x.to_client]
-    found = [m.CentreSums.from_bytes(reply) for reply in replies]
+    terms = [m.CentreSums.from_bytes(reply).sums for reply in replies]
+    pairs = zip(terms[::2], terms[1::2], strict=True)  # what the two sent in a round
+    found = [add_up({"a": a, "b": b}, masked=True) for a, b in pairs]
     assert found
     for sums in found:
-        assert (sums.rows[sums.rows > 0] >= LEAST_ROWS).all()
-        assert (sums.sums[sums.rows == 0] == 0).all()
+        rows_ = np.asarray(sums["rows"])
+        assert (rows_[rows_ > 0] >= LEAST_ROWS).all()
+        assert (np.asarray(sums["sums"])[rows_ == 0] == 0).all()
+    replies = [x.data for x in engine.messages if x.verb == "anchor_rows" and not x.to_client]
+    assert replies
+    for counts in map(m.AnchorRows.from_bytes, replies):
+        assert (counts.rows[counts.rows > 0] >= LEAST_ROWS).all()
     starts = [x.data for x in engine.messages if x.verb == "start" and not x.to_client]
     for reply in starts:
         assert (m.Start.from_bytes(reply).rows >= LEAST_ROWS).all()
@@ -76,12 +84,10 @@ def test_a_single_row_around_a_planted_centre_is_not_summed() -> None:
     far = centre.copy()
     far[1:] += 50.0
     for planted in (np.stack([centre, far]), np.stack([far, centre])):
-        ask = m.AskCentres(
-            CLUSTERS, ["height", "size"], planted, False, np.zeros(0, dtype=np.uint8)
-        )
-        sums = m.CentreSums.from_bytes(client.handle("centres", ask.to_bytes()))
-        assert set(sums.rows.tolist()) <= {0.0, 60.0}
-        assert sums.rows.sum() == 60
+        ask = m.AskCentres(CLUSTERS, ["height", "size"], planted, False, [], "")
+        sums = m.CentreSums.from_bytes(client.handle("centres", ask.to_bytes())).sums
+        assert set(sums["rows"].tolist()) <= {0.0, 60.0}
+        assert sums["rows"].sum() == 60
 
 
 @pytest.mark.parametrize(

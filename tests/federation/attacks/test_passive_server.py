@@ -11,13 +11,16 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import table
-from contracts.federations import ID, LABEL, local, split
+from contracts.federations import ID, LABEL, Breaking, local, split
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement.latent_table import _counted
 from fedcircuits.federation.client.clustering import features
+from fedcircuits.federation.client.mailbox import Mailbox
+from fedcircuits.federation.client.rounds import add_up
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import digests, stretched
 from fedcircuits.federation.wire.masking import UNIT, _stream
+from fedcircuits.federation.wire.names import CLUSTERS
 from fedcircuits.federation.wire.noise import KeyedNoise
 from fedcircuits.federation.wire.sealing import SealingKey, checked_peers, key_fingerprint
 from fedcircuits.federation.wire.seeds import named_rng
@@ -25,36 +28,85 @@ from fedcircuits.schema import Schema
 from recorder import Recorder
 
 
-def test_no_row_follows_from_the_sums_of_k_means() -> None:
-    """Differences of the sums of any two rounds, by any two centres, against every row."""
-    rows = table(n=600).drop(columns=[ID, LABEL])
+def test_the_server_sees_totals_of_k_means_and_no_row_follows_from_them() -> None:
+    """Three clients: terms are noise, and differences of totals of any two rounds are no row."""
+    rows = table(n=900).drop(columns=[ID, LABEL])
     clients = {
         "a": rows[["height", "size", "colour"]][:300],
-        "b": rows[["height", "size", "visits"]][300:].reset_index(drop=True),
+        "b": rows[["height", "size", "visits"]][300:600].reset_index(drop=True),
+        "c": rows[["height", "size"]][600:].reset_index(drop=True),
     }
     engine = Recorder(local(clients))
     fc.federate(engine=engine, agreement="anchors")
+    terms: dict[bytes, dict[str, Any]] = {}
+    X = []
     for client, frame in clients.items():
         sent = [x for x in engine.messages if x.client == client]
         agreed = next(m.Agree.from_bytes(x.data) for x in sent if x.verb == "agree" and x.to_client)
-        asked = next(x.data for x in sent if x.verb == "centres" and x.to_client)
-        columns = m.AskCentres.from_bytes(asked).columns
-        encoded = Schema.from_json(agreed.schema).encode(frame, missing_as_state=True)
-        X = features(encoded.columns(columns))
+        asked = [x.data for x in sent if x.verb == "centres" and x.to_client]
         told = [x.data for x in sent if x.verb == "centres" and not x.to_client]
-        sums = [m.CentreSums.from_bytes(data) for data in told]
-        start = next(x.data for x in sent if x.verb == "start" and not x.to_client)
-        first = m.Start.from_bytes(start)
-        seen = [(rows, vector) for each in sums for rows, vector in zip(each.rows, each.sums)]  # noqa: B905
-        seen += [(n, n * centre) for n, centre in zip(first.rows, first.centres[:, 1:])]  # noqa: B905
-        assert min(rows for rows, _ in seen if rows) >= 5
-        assert len(sums) == 11
-        exact = 0
-        for (n, one), (k, other) in itertools.combinations(seen, 2):
-            if abs(n - k) == 1:
-                guess = (one - other) * (n - k)
-                exact += bool((np.abs(X - guess).max(axis=1) < 1e-6).any())
-        assert exact == 0
+        columns = m.AskCentres.from_bytes(asked[0]).columns
+        encoded = Schema.from_json(agreed.schema).encode(frame, missing_as_state=True)
+        X.append(features(encoded.columns(columns)))
+        for question, answer in zip(asked, told, strict=True):
+            terms.setdefault(question, {})[client] = m.CentreSums.from_bytes(answer).sums
+        # Nobody's sums are sent another way: what else is of a client are its first centres.
+        assert {x.verb for x in sent if not x.to_client} >= {"start", "centres", "anchor_rows"}
+    assert len(terms) == 10
+    assert all(sorted(of) == ["a", "b", "c"] for of in terms.values())
+    totals, every = [add_up(of, masked=True) for of in terms.values()], np.concatenate(X)
+    for of in terms.values():
+        for some in itertools.combinations(of, 2):
+            with pytest.raises(FederationError, match="masks do not cancel"):
+                add_up({client: of[client] for client in some}, masked=True)
+        for one in of.values():  # a term looks like noise: its numbers are beyond all sums
+            assert np.abs(one["sums"] * UNIT).max() > 1e9
+    assert all(np.isclose(total["rows"].sum(), 900, atol=40) for total in totals)
+    seen = [each for t in totals for each in zip(t["rows"], t["sums"], strict=True)]
+    assert min(n for n, _ in seen if n) >= 5
+    exact = 0
+    for (n, one), (k, other) in itertools.combinations(seen, 2):
+        if abs(n - k) == 1:
+            guess = (one - other) * (n - k)
+            exact += bool((np.abs(every - guess).max(axis=1) < 1e-6).any())
+    assert exact == 0
+
+
+def test_the_same_masks_do_not_serve_two_answers() -> None:
+    """A request once more, when the client's answer is another one by now, is refused."""
+    boxes = {name: Mailbox(name, SealingKey(), None) for name in "ab"}
+    said = {name: box.hello() for name, box in boxes.items()}
+    peers = m.Peers({n: s.key for n, s in said.items()}, {n: s.nonce for n, s in said.items()})
+    for box in boxes.values():
+        box.meet(peers)
+    ask = m.AskTable(CLUSTERS, CLUSTERS, 1, 2, ["a", "b"], "nonce")
+    one = boxes["a"].mask({"counts": np.array([[3.0, 4.0]])}, ask, ask.masked_with)
+    again = boxes["a"].mask({"counts": np.array([[3.0, 4.0]])}, ask, ask.masked_with)
+    assert one["counts"].tolist() == again["counts"].tolist()
+    with pytest.raises(fc.FedcircuitsError, match="masked for a request before"):
+        boxes["a"].mask({"counts": np.array([[3.0, 5.0]])}, ask, ask.masked_with)
+
+
+def test_k_means_goes_on_without_a_lost_client() -> None:
+    """Masks of the others do not cancel without it: they begin again, and it is named."""
+    rows = table(n=600).drop(columns=[ID, LABEL])
+    clients = {
+        "a": rows[["height", "size", "colour"]][:200],
+        "b": rows[["height", "size", "visits"]][200:400].reset_index(drop=True),
+        "c": rows[["height", "size"]][400:].reset_index(drop=True),
+    }
+    asked = 0
+
+    def lost(verb: str, client: str, answer: bytes) -> bytes | Exception:
+        nonlocal asked
+        asked += verb == "centres" and client == "c"
+        return TimeoutError("away") if client == "c" and asked >= 4 else answer
+
+    engine = Breaking(local(clients), lost)
+    with pytest.warns(fc.FedcircuitsWarning, match="without the client 'c'"):
+        fed = fc.federate(engine=engine, agreement="anchors")
+    assert list(fed.dropped) == ["c"]
+    assert np.isfinite(fed.log_prob(rows[:50])).all()
 
 
 def test_noise_does_not_follow_from_the_seed() -> None:

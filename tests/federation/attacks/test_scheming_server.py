@@ -338,9 +338,10 @@ def test_a_plane_that_slides_over_the_rows_isolates_none() -> None:
     for tau in np.linspace(-1.5, 1.5, 1000):
         pair = np.stack([0.5 + (tau - 1) * w, 0.5 + (tau + 1) * w])
         centres = np.column_stack([[0, 0], pair])
-        told = bank.ask("centres", m.AskCentres(group, columns, centres, False, NONE), m.CentreSums)
+        ask = m.AskCentres(group, columns, centres, False, [], "")
+        told = bank.ask("centres", ask, m.CentreSums)
         if isinstance(told, m.CentreSums):
-            seen.append(np.column_stack([told.rows, told.sums]))
+            seen.append(np.column_stack([told.sums["rows"], told.sums["sums"]]))
     assert len(seen) > 100
     flat = np.unique(np.round(np.concatenate(seen), 9), axis=0)
     apart = (flat[:, None] - flat[None]).reshape(-1, 1 + width)

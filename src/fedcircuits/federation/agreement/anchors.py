@@ -29,8 +29,18 @@ from fedcircuits.federation.agreement._shared.anchor_tree import (
     conditional,
     table_information,
 )
+from fedcircuits.federation.agreement._shared.federated_kmeans import (
+    Space,
+    agreed_centres,
+    rows_around,
+)
+from fedcircuits.federation.agreement._shared.keys import KEYS
+from fedcircuits.federation.agreement._shared.masked_sums import (
+    BeginAgainError,
+    call_all,
+    masked_sum,
+)
 from fedcircuits.federation.agreement.base import Declared
-from fedcircuits.federation.client.clustering import clusters_per_stratum
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import (
     FittedParts,
@@ -48,26 +58,7 @@ from fedcircuits.federation.wire.names import (
     JobId,
     JobKind,
 )
-from fedcircuits.federation.wire.packing import pack_choice
-from fedcircuits.federation.wire.seeds import named_rng
-from fedcircuits.federation.wire.steps import Facts, Step, step
-
-MIN_ROWS = 5
-
-
-@dataclass(frozen=True)
-class Space:
-    """A shared subspace.
-
-    Attributes:
-        names: its columns.
-        holders: its clients.
-        group: the clients' name for its anchors.
-    """
-
-    names: tuple[str, ...]
-    holders: tuple[str, ...]
-    group: Grouping
+from fedcircuits.federation.wire.steps import SET, Facts, Step, step
 
 
 @dataclass(frozen=True)
@@ -95,8 +86,10 @@ class Anchors(Declared):
             return ()
         n = facts.n_spaces
         return (
+            *KEYS,
             step(m.START, n, n_clusters=self.n_anchors),
-            step(m.CENTRES, n * (self.n_rounds + 1)),
+            step(m.CENTRES, n * self.n_rounds, masked_with=SET),
+            step(m.ANCHOR_ROWS, n),
             step(m.CLUSTER, n_clusters=self.n_clusters, send_rows=False),
             step(m.TABLE_OF, n * n),
             step(m.FIT),
@@ -129,13 +122,22 @@ class Anchors(Declared):
                 "own; pass id= with label_use='sent', which sends it to the others, or "
                 "agreement='independent'"
             )
+        try:
+            fitted, jobs = self._agreed(server)
+        except BeginAgainError:
+            return self.train(server, take)
+        return fit(server, jobs, take, fitted)
+
+    def _agreed(self, server: Server) -> tuple[FittedParts, list[tuple[str, Job]]]:
+        """Tables of anchors and clusters, and what is to be fitted."""
+        server.share_keys()
         spaces = _shared_spaces(server)
         within = server.label_is_shared
         tables: dict[str, FloatArray] = {"spaces": np.array([float(len(spaces))])}
         jobs: list[tuple[str, Job]] = []
         for i, space in enumerate(spaces):
-            centres = self._centres(server, space, within)
-            last = self._round(server, space, centres, within)
+            centres = agreed_centres(server, space, self.n_anchors, self.n_rounds, within)
+            last = rows_around(server, space, centres, within)
             tables[f"strata {i}"] = centres[:, 0]
             for client in space.holders:
                 tables[f"once {i} {client}"] = last[client].once
@@ -145,8 +147,8 @@ class Anchors(Declared):
                 ]
         tables |= _pair_tables(server, spaces, tables)
         jobs += self._private(server, spaces, within, tables)
-        fitted = FittedParts(server.schema, server.label if within else None, tables=tables)
-        return fit(server, jobs, take, fitted)
+        label = server.label if within else None
+        return FittedParts(server.schema, label, tables=tables), jobs
 
     def _private(
         self, server: Server, spaces: list[Space], within: bool, tables: dict[str, FloatArray]
@@ -161,14 +163,19 @@ class Anchors(Declared):
         request = {
             c: m.Cluster(PRIVATE_CLUSTERS, private[c], self.n_clusters, True, False) for c in owners
         }
-        clustered = server.call(m.CLUSTER, request) if request else {}
+        clustered = call_all(server, m.CLUSTER, request) if request else {}
         jobs = []
         for client in owners:
             size = clustered[client].rows.size
             tables[f"rows {client}"] = clustered[client].rows.astype(float)
             found = {
                 i: _meet(
-                    server, client, PRIVATE_CLUSTERS, space.group, tables[f"strata {i}"].size, size
+                    server,
+                    [client],
+                    PRIVATE_CLUSTERS,
+                    space.group,
+                    tables[f"strata {i}"].size,
+                    size,
                 )
                 for i, space in enumerate(spaces)
                 if client in space.holders
@@ -181,50 +188,6 @@ class Anchors(Declared):
                 job = JobId(JobKind.CLUSTER, part=k)
                 jobs.append((client, Job(job, tuple(private[client]), PRIVATE_CLUSTERS, k)))
         return jobs
-
-    def _centres(self, server: Server, space: Space, within: bool) -> FloatArray:
-        """(K, 1 + F) agreed centres: start from the holders' own, then federated k-means."""
-        ask = m.AskStart(list(space.names), self.n_anchors, within, MIN_ROWS)
-        from sklearn.cluster import KMeans  # slow to import
-
-        starts = server.call(m.START, dict.fromkeys(space.holders, ask))
-        points = np.concatenate([start.centres for start in starts.values()])
-        rows = np.concatenate([start.rows for start in starts.values()])
-        rng = named_rng(server.seed, "anchors", space.group)
-        strata = points[:, 0].astype(np.int64)
-        per = clusters_per_stratum(np.bincount(strata, rows).astype(float), self.n_anchors)
-        found = []
-        for stratum, k in enumerate(per):
-            mine = strata == stratum
-            if not mine.any():
-                continue
-            k = min(int(k), len(np.unique(points[mine, 1:].round(9), axis=0)))
-            means = KMeans(k, n_init=4, random_state=int(rng.integers(2**31)))
-            means.fit(points[mine, 1:], sample_weight=rows[mine])
-            found.append(np.column_stack([np.full(k, stratum), means.cluster_centers_]))
-        centres = np.concatenate(found)
-        for _ in range(self.n_rounds):
-            around = self._round(server, space, centres, within)
-            total = np.sum([around[c].rows for c in space.holders], axis=0)  # (K,)
-            sums = np.sum([around[c].sums for c in space.holders], axis=0)  # (K, F)
-            means_ = sums / np.maximum(total, 1.0)[:, None]
-            centres = np.column_stack(
-                [centres[:, 0], np.where(total[:, None] > 0, means_, centres[:, 1:])]
-            )
-        return centres
-
-    def _round(
-        self, server: Server, space: Space, centres: FloatArray, within: bool
-    ) -> dict[str, m.CentreSums]:
-        """Sums and rows around the centres, by client; a row of two clients counts at the first."""
-        requests, seen = {}, np.zeros(0, dtype=np.int64)
-        for client in space.holders:
-            mine = server.aligned.get(client, seen[:0])
-            requests[client] = m.AskCentres(
-                space.group, list(space.names), centres, within, pack_choice(np.isin(mine, seen))
-            )
-            seen = np.union1d(seen, mine)
-        return server.call(m.CENTRES, requests)
 
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:
         """Anchors above shared sums, private mixtures and the anchors below them."""
@@ -356,22 +319,25 @@ def _pair_tables(
             both = [c for c in one.holders if c in spaces[j].holders]
             sizes = tables[f"strata {i}"].size, tables[f"strata {j}"].size
             if both:
-                found = [_meet(server, c, spaces[j].group, one.group, *sizes) for c in both]
-                answer[f"pair {i} {j}"] = np.sum(found, axis=0)
+                answer[f"pair {i} {j}"] = _meet(server, both, spaces[j].group, one.group, *sizes)
     return answer
 
 
 def _meet(
     server: Server,
-    client: str,
+    clients: list[str],
     group: Grouping,
     anchors: Grouping,
     n_anchors: int,
     n_clusters: int,
 ) -> FloatArray:
-    """(anchors, clusters) how often they meet at a client."""
-    ask = m.AskTable(group, anchors, n_anchors, n_clusters)
-    return server.call(m.TABLE_OF, {client: ask})[client].counts
+    """(anchors, clusters) how often they meet at some clients, whose counts are added."""
+
+    def ask(masked_with: list[str], nonce: str) -> m.AskTable:
+        return m.AskTable(group, anchors, n_anchors, n_clusters, masked_with, nonce)
+
+    found = masked_sum(server, m.TABLE_OF, clients, ask, lambda reply: reply.counts)
+    return np.asarray(found["counts"])
 
 
 def _anchor(space: int, number: int) -> JobId:

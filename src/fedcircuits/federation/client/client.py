@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from fedcircuits.arrays import BoolArray, IntArray
+from fedcircuits.arrays import Arrays, BoolArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.contracts import Rounds
 from fedcircuits.density.tilt import Tilt
@@ -42,8 +42,7 @@ from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.client.tilting import Tilting
 from fedcircuits.federation.client.validation import Validation
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.ids import check_secret, fingerprint
-from fedcircuits.federation.wire.masking import masked
+from fedcircuits.federation.wire.ids import check_secret
 from fedcircuits.federation.wire.names import (
     CLASSIFIER,
     LATENT_CLASSES,
@@ -225,21 +224,39 @@ class Client(Aligning, Tilting, Heads, Validation, Coding):
     @handles(m.CENTRES)
     def _centres(self, request: m.AskCentres) -> m.CentreSums:
         """One round of federated k-means on the shared columns."""
-        table = self._have().columns([c for c in request.columns if c != self._label])
-        counted = np.ones(len(table), dtype=bool)
+        sums = self._near(request)[1]
+        if request.masked_with:
+            sums = self._mail.mask(sums, request, request.masked_with)
+        return m.CentreSums(sums)
+
+    @handles(m.ANCHOR_ROWS)
+    def _anchor_rows(self, request: m.AskAnchorRows) -> m.AnchorRows:
+        """How many rows are around the centres that were agreed on."""
+        index, sums = self._near(request)
+        counted = np.ones(index.size, dtype=bool)
         counted[self._aligned.chosen(request.elsewhere)] = False
+        once = np.bincount(index[(index >= 0) & counted], minlength=sums["rows"].size)
+        return m.AnchorRows(sums["rows"], once.astype(float))
+
+    def _near(self, request: m.AskCentres | m.AskAnchorRows) -> tuple[IntArray, Arrays]:
+        """The centre of every row (n,), kept as a grouping, and sums around the centres."""
+        table = self._have().columns([c for c in request.columns if c != self._label])
         strata = self._strata(request.within_label)
-        self._groups[request.group], sums = self._cells.sums_around(table, strata, request, counted)
-        return sums
+        index, sums = self._cells.sums_around(table, strata, request)
+        self._groups[request.group] = index
+        return index, sums
 
     @handles(m.TABLE_OF)
     def _table_of(self, request: m.AskTable) -> m.JointTable:
-        """How often my private clusters meet the anchors."""
+        """How often parts of one grouping meet anchors."""
         a, k = self._groups[request.anchors], self._groups[request.group]
         counts = np.zeros((request.n_anchors, request.n_clusters))
         known = (a >= 0) & (k >= 0)
         np.add.at(counts, (a[known], k[known]), 1.0)
-        return m.JointTable(counts)
+        found: Arrays = {"counts": counts}
+        if request.masked_with:
+            found = self._mail.mask(found, request, request.masked_with)
+        return m.JointTable(found)
 
     # --- training ---------------------------------------------------------------------------------
 
@@ -287,13 +304,8 @@ class Client(Aligning, Tilting, Heads, Validation, Coding):
 
         reply, model = self._sessions.answer(request, begin, len(table))
         if request.masked_with and reply.sums:
-            # All that is asked: no two different answers under one mask.
-            asked = replace(request, send=False).to_bytes()
-            place = fingerprint(self._mail.run.encode(), asked)
-            others = [name for name in request.masked_with if name != self.name]
-            mail = self._mail
-            shared = {name: mail.key.pair(mail.key_of(name), "masks") for name in others}
-            reply = replace(reply, sums=masked(reply.sums, self.name, shared, place))
+            asked = replace(request, send=False)
+            reply = replace(reply, sums=self._mail.mask(reply.sums, asked, request.masked_with))
         if model is not None:
             self._models[ModelName(request.job)] = model
         return reply

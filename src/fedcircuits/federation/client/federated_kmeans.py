@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcircuits.arrays import BoolArray, IntArray
+from fedcircuits.arrays import Arrays, IntArray
 from fedcircuits.federation.client.clustering import cluster_rows, features, nearest_centres
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Table
@@ -51,15 +51,14 @@ class Cells:
         return m.Start(centres, rows[enough])
 
     def sums_around(
-        self, table: Table, strata: IntArray, request: m.AskCentres, counted: BoolArray
-    ) -> tuple[IntArray, m.CentreSums]:
-        """The centre of each row (n,), -1 for none, and one round of sums.
+        self, table: Table, strata: IntArray, request: m.AskCentres | m.AskAnchorRows
+    ) -> tuple[IntArray, Arrays]:
+        """The centre of each row (n,), -1 for none; of each centre the sum and number of rows.
 
         Args:
             table: the shared columns.
             strata: (n,) as in `start`.
             request: the centres.
-            counted: (n,) rows that no other client counts.
         """
         X = features(table)
         nearest, _ = nearest_centres(X, strata, request.centres)
@@ -67,10 +66,8 @@ class Cells:
         k, found = request.centres.shape[0], index >= 0
         sums = np.zeros((k, X.shape[1]))
         np.add.at(sums, index[found], X[found])
-        rows, once = (
-            np.bincount(index[some], minlength=k).astype(float) for some in (found, found & counted)
-        )
-        return index, m.CentreSums(sums, rows, once)
+        rows = np.bincount(index[found], minlength=k).astype(float)
+        return index, {"sums": sums, "rows": rows}
 
     def _move(
         self, key: tuple[tuple[str, ...], bool], strata: IntArray, wanted: IntArray
@@ -95,5 +92,7 @@ class Cells:
         return np.where(counts[groups] >= self.least, groups, -1)
 
 
-def _key(table: Table, request: m.AskStart | m.AskCentres) -> tuple[tuple[str, ...], bool]:
+def _key(
+    table: Table, request: m.AskStart | m.AskCentres | m.AskAnchorRows
+) -> tuple[tuple[str, ...], bool]:
     return table.schema.names, request.within_label

@@ -1,4 +1,4 @@
-"""What a client seals for others and opens from them: who, for whom, in which run and step."""
+"""What a client seals for others, opens from them, and masks with them: bound to run and step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedcircuits.arrays import Bytes, FloatArray
+import numpy as np
+
+from fedcircuits.arrays import Arrays, Bytes, FloatArray
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import fingerprint
+from fedcircuits.federation.wire.masking import masked
 from fedcircuits.federation.wire.sealing import Header, SealingKey, checked_peers
 
 
@@ -49,6 +52,7 @@ class Mailbox:
         self._peers: dict[str, str] = {}
         self._nonce = ""
         self._used: dict[str, str] = {}  # digest of the pieces that were opened, by step
+        self._masked: dict[str, str] = {}  # digest of the terms that were masked, by place
 
     def begin(self, *state: bytes) -> None:
         """Begin a run: other agreed columns or other rows make another run of it."""
@@ -68,7 +72,7 @@ class Mailbox:
         said = sorted((name, key, request.nonces[name]) for name, key in request.keys.items())
         run = fingerprint(repr(said).encode())
         if run != self.run:
-            self.run, self._used = run, {}
+            self.run, self._used, self._masked = run, {}, {}
 
     @property
     def peers(self) -> dict[str, str]:
@@ -128,6 +132,25 @@ class Mailbox:
                 "are not taken twice"
             )
         return found
+
+    def mask(
+        self, terms: Mapping[str, FloatArray], request: m.Message, clients: Sequence[str]
+    ) -> Arrays:
+        """Return terms of a sum over some clients, masked so that the sum alone can be read.
+
+        Args:
+            terms: of this client.
+            request: all that is asked, the same at every client; its masks serve these terms alone.
+            clients: whose terms are added, this one among them.
+        """
+        place = fingerprint(self.run.encode(), request.to_bytes())
+        digest = fingerprint(*(np.asarray(terms[name]).tobytes() for name in sorted(terms)))
+        if self._masked.setdefault(place, digest) != digest:
+            # The difference of two answers under the same masks would be in clear.
+            raise FedcircuitsError("sums that were masked for a request before, and are others now")
+        others = [name for name in clients if name != self._client]
+        shared = {name: self.key.pair(self.key_of(name), "masks") for name in others}
+        return masked(terms, self._client, shared, place)
 
     def _everybody(self) -> dict[str, str]:
         return {**self._peers, self._client: self.key.public}

@@ -1,4 +1,4 @@
-"""Messages about single rows: alignment by ids, clusters, latent classes, anchors.
+"""Messages about single rows: alignment by ids, clusters, latent classes.
 
 What each reply reveals, and to whom, is in the declarations (`Verb`) at the end of this file.
 """
@@ -151,79 +151,6 @@ class Assign(Message):
         return str(self.group)
 
 
-@dataclass(frozen=True)
-class AskStart(Message):
-    """Server: asks for centres of the client's own clusters of shared columns, to start from."""
-
-    columns: list[str]
-    n_clusters: int
-    within_label: bool
-    min_rows: int
-
-
-@dataclass(frozen=True)
-class Start(Message):
-    """Client: (K, 1 + F) stratum and centre of each large enough cluster, and its rows (K,)."""
-
-    centres: Array
-    rows: Array
-
-
-@dataclass(frozen=True)
-class AskCentres(Message):
-    """Server: asks for sums and counts of shared columns around centres (federated k-means).
-
-    `elsewhere` chooses aligned rows that another client counts.
-    """
-
-    group: Grouping
-    columns: list[str]
-    centres: Array
-    within_label: bool
-    elsewhere: Array
-
-    @property
-    def series(self) -> str:
-        return str(self.group)
-
-
-@dataclass(frozen=True)
-class CentreSums(Message):
-    """Client: for each centre the sum of rows nearest to it, and their number.
-
-    `once` leaves out the rows that another client counts.
-    """
-
-    sums: Array
-    rows: Array
-    once: Array
-
-    def fault(self, request: Message) -> str | None:
-        """One sum and one count a centre."""
-        assert isinstance(request, AskCentres)
-        k, width = request.centres.shape
-        if self.sums.shape != (k, width - 1) or not self.rows.shape == self.once.shape == (k,):
-            return f"sums of shape {self.sums.shape} for centres of shape {(k, width - 1)}"
-        return None
-
-
-@dataclass(frozen=True)
-class AskTable(Message):
-    """Server: asks how often parts of one grouping meet anchors of another."""
-
-    group: Grouping
-    anchors: Grouping
-    n_anchors: int
-    n_clusters: int
-
-
-@dataclass(frozen=True)
-class JointTable(Message):
-    """Client: (anchors, clusters) counts."""
-
-    counts: Array
-
-
 def _cluster(request: Cluster, _: Terms, __: str | None) -> Asked:
     return Asked(tuple(request.columns))
 
@@ -251,17 +178,6 @@ def _align(request: Align, terms: Terms, _: str | None) -> Asked:
         fault = f"{request.rows.size} aligned row(s); the smallest group is {terms.min_rows}"
         return Asked(fault=fault)
     return Asked()
-
-
-def _start(request: AskStart, terms: Terms, _: str | None) -> Asked:
-    fault = None
-    if request.min_rows < terms.min_rows:
-        fault = f"centres of {request.min_rows} row(s); the smallest group is {terms.min_rows}"
-    return Asked(tuple(request.columns), fault)
-
-
-def _centres(request: AskCentres, _: Terms, __: str | None) -> Asked:
-    return Asked(tuple(request.columns))
 
 
 GROUP_SECRET = declare(
@@ -338,52 +254,5 @@ ASSIGN = declare(
         changes_state=True,
         most=64,
         groups=ROWS_AND_CLASSES,
-    )
-)
-START = declare(
-    Verb(
-        "start",
-        AskStart,
-        Start,
-        "agreement",
-        (Reveals("server", Level.AGGREGATES, "centres of clusters of `min_rows` rows or more"),),
-        costly=True,
-        asks=_start,
-        groups={"rows of a cluster": lambda reply: reply.rows},
-    )
-)
-CENTRES = declare(
-    Verb(
-        "centres",
-        AskCentres,
-        CentreSums,
-        "agreement",
-        (
-            Reveals(
-                "server",
-                Level.AGGREGATES,
-                "sums of shared columns around centres; they and their differences over all "
-                "rounds are about `min_rows` rows or more",
-            ),
-        ),
-        costly=True,
-        changes_state=True,
-        asks=_centres,
-        groups={
-            "rows around a centre": lambda reply: reply.rows,
-            # Which rows are counted elsewhere is the server's choice: their number is a group too.
-            "rows around a centre that are counted here": lambda reply: reply.once,
-            "rows around a centre that are counted elsewhere": lambda r: r.rows - r.once,
-        },
-    )
-)
-TABLE_OF = declare(
-    Verb(
-        "table_of",
-        AskTable,
-        JointTable,
-        "agreement",
-        (Reveals("server", Level.AGGREGATES, "how often clusters meet anchors"),),
-        groups={"rows of a cell": lambda reply: reply.counts.ravel()},
     )
 )
