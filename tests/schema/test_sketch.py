@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema import Grid, Sketch
-from fedcircuits.schema.grids.sketch import looks_discrete
+from fedcircuits.schema.grids.sketch import _tail_places, looks_discrete
 
 
 def share_in_bins(grid: Grid, x: np.ndarray) -> np.ndarray:
@@ -377,3 +377,32 @@ def test_points_drawn_apart_stay_in_the_domain_and_keep_their_means(shift: int) 
     total = merged.heavy @ merged.heavy_rows + merged.points @ merged.point_rows
     assert total / rows == pytest.approx(x.mean(), rel=0.02)
     merged.to_grid(integer=True, domain=(0.0, 255.0))
+
+
+@pytest.mark.parametrize("n_clients", [1, 3])
+@pytest.mark.parametrize("zeros", [0.0, 0.9])
+def test_a_grid_agreed_over_groups_keeps_mean_and_spread_of_a_long_tail(
+    n_clients: int, zeros: float, rng: np.random.Generator
+) -> None:
+    """The outermost rows are known by their mean and spread alone: no bin may end among them."""
+    n = 450 if zeros == 0 else 3000
+    x = np.where(rng.random(n) < zeros, 0.0, rng.lognormal(0.0, 1.2, n))
+    sketches = [Sketch.of(x[at::n_clients], min_rows=5) for at in range(n_clients)]
+    grid = Sketch.merge(sketches).to_grid()
+    mass = np.bincount(grid.encode(x), minlength=grid.n_states) / n
+    mean = mass @ grid.moments(1)
+    spread = np.sqrt(mass @ (grid.variances() + (grid.moments(1) - mean) ** 2))
+    assert abs(mean - x.mean()) < 0.02 * x.std()
+    assert spread == pytest.approx(x.std(), rel=0.1)
+    tail = x > grid.edges[-1]
+    assert tail.sum() >= 5
+    assert grid.moments(1)[grid.encode(x[tail])[0]] == pytest.approx(x[tail].mean(), rel=0.15)
+
+
+def test_places_of_a_tail_keep_mean_and_spread_above_its_neighbour() -> None:
+    for spread in (0.2, 1.0, 1.8):
+        places = _tail_places(8, 1.0, spread)
+        assert places.mean() == pytest.approx(0.0, abs=1e-12)
+        assert places.std() == pytest.approx(spread, rel=1e-6)
+        assert places.min() >= -1.0
+        assert (np.diff(places) > 0).all()

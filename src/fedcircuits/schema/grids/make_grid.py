@@ -68,6 +68,7 @@ class Column:
         known: whether `ends` are the range of the rows, lower and upper.
         scales: scale of the tails beyond the range.
         n_rows: rows with a value.
+        outer: least rows of an open tail, lower and upper: groups of rows stay whole there.
     """
 
     atoms: FloatArray
@@ -77,6 +78,7 @@ class Column:
     known: tuple[bool, bool]
     scales: tuple[float, float]
     n_rows: float
+    outer: tuple[float, float] = (0.0, 0.0)
 
 
 def make_grid(
@@ -96,8 +98,10 @@ def make_grid(
         cuts = _cuts(column, count, integer, refine)
         edges = np.concatenate([edges, _at_cuts(column, cuts, integer)])
         edges = _apart(np.unique(np.clip(edges, *column.ends)))
-        if domain is None and refine:
-            edges, tails, tail_shapes = _with_open_tails(column, edges, integer)
+        if domain is None:
+            # Beyond a mean of several rows there are rows: no bin ends there.
+            sides = [side for side in (0, 1) if refine or not column.known[side]]
+            edges, tails, tail_shapes = _with_open_tails(column, edges, integer, sides)
     elif domain is None and not integer:
         edges, tails = _padded(edges, tails)
     if integer:
@@ -191,22 +195,33 @@ def _departures(column: Column, cuts: IntArray, integer: bool) -> IntArray:
 
 
 def _with_open_tails(
-    column: Column, edges: FloatArray, integer: bool
+    column: Column, edges: FloatArray, integer: bool, sides: list[int]
 ) -> tuple[FloatArray, tuple[float, float], tuple[float, float]]:
-    """The edges without an outer one where an open tail follows the outer rows better."""
+    """The edges without an outer one where an open tail follows the outer rows better.
+
+    Args:
+        column: what is known of it.
+        edges: of the bins.
+        integer: whether the variable lives on the integers.
+        sides: that may be open, 0 the lower and 1 the upper.
+    """
     points, atoms = column.points, column.atoms
     scales, tail_shapes = list(column.scales), [TAIL_SHAPE, TAIL_SHAPE]
     outside = [False, False]
-    for side in (0, 1):
+    for side in sides:
         if edges.size - outside[0] < 3:
             continue  # at least one bin stays
-        edge = edges[-2] if side else edges[1]
-        if integer and side:
-            edge -= 1  # the last bin owns its upper edge
+        while True:
+            edge = edges[-2] if side else edges[1]
+            if integer and side:
+                edge -= 1  # the last bin owns its upper edge
+            beyond = points.values > edge if side else points.values < edge
+            rows = points.rows[beyond]
+            if rows.sum() >= column.outer[side] - 1e-9 or edges.size - outside[0] <= 3:
+                break
+            edges = np.delete(edges, -2 if side else 1)
         if atoms.size and (atoms[-1] > edge if side else atoms[0] < edge):
             continue  # the edges enclose the atoms
-        beyond = points.values > edge if side else points.values < edge
-        rows = points.rows[beyond]
         if rows.sum() < LEAST_ROWS:
             continue
         distance = np.abs(points.values[beyond] - edge) - 0.5 * integer

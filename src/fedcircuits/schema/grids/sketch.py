@@ -10,7 +10,7 @@ over to make one point, they are not sent at all. Rows are counted, whatever the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,6 +28,7 @@ OTHERS_SHARE = 0.05  # share of the rows that may be sent as means in a discrete
 MAX_POINTS = 4096
 MOST_APART = 8  # points that stand for one group of rows
 FEW_GROUPS = 3  # fewer are not drawn apart
+EVEN_END = 3**0.5  # where rows that lie evenly end, in standard deviations from their mean
 
 
 def looks_discrete(n_distinct: int, n_rows: float) -> bool:
@@ -55,6 +56,8 @@ class Sketch:
         point_spreads: (m,) standard deviation of the rows behind each point.
         ends: (2,) lowest and highest value where single rows may be sent, otherwise (0,).
         exact: whether every value is sent as it is, with no mean of several and none left out.
+        outer: (2,) rows of the largest outermost group of a client, lower and upper; of merged
+            sketches.
     """
 
     heavy: FloatArray
@@ -64,6 +67,7 @@ class Sketch:
     point_spreads: FloatArray
     ends: FloatArray
     exact: bool = True
+    outer: FloatArray = field(default_factory=lambda: np.zeros(2))
 
     @property
     def n_rows(self) -> float:
@@ -101,7 +105,7 @@ class Sketch:
         heavy_rows = np.bincount(
             inverse, np.concatenate([s.heavy_rows for s in sketches]), minlength=heavy.size
         ).astype(float)
-        apart = [_apart(s.points, s.point_rows, s.point_spreads, domain) for s in sketches]
+        apart = [_apart(s, domain) for s in sketches]
         points, point_rows, spreads = (np.concatenate(parts) for parts in zip(*apart, strict=True))
         order = np.argsort(points, kind="stable")
         ends = np.zeros(0)
@@ -112,7 +116,9 @@ class Sketch:
             ends = np.array([every.min(), every.max()])
         exact = all(s.exact for s in sketches)
         rest = points[order], point_rows[order], spreads[order]
-        return Sketch(heavy, heavy_rows, *rest, ends, exact)
+        grouped = [s.point_rows for s in sketches if s.points.size and not s.exact]
+        outer = np.max([[0.0, 0.0], *(rows[[0, -1]] for rows in grouped)], axis=0)
+        return Sketch(heavy, heavy_rows, *rest, ends, exact, outer)
 
     def to_grid(
         self,
@@ -137,7 +143,14 @@ class Sketch:
         atoms, atom_rows, points = self._split(atom_share)
         ends, known = self._range()
         column = Column(
-            atoms, atom_rows, points, ends, known, self._tail_scales(*ends), self.n_rows
+            atoms,
+            atom_rows,
+            points,
+            ends,
+            known,
+            self._tail_scales(*ends),
+            self.n_rows,
+            (float(self.outer[0]), float(self.outer[1])),
         )
         return make_grid(column, integer=integer, domain=domain, n_bins=n_bins, missing=missing)
 
@@ -189,47 +202,58 @@ class Sketch:
 
 
 def _apart(
-    means: FloatArray,
-    rows: FloatArray,
-    spreads: FloatArray,
-    domain: tuple[float, float] | None,
+    sketch: Sketch, domain: tuple[float, float] | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Points in place of groups of one client, with the same rows, means and spreads.
 
     Where points would leave the domain the group is narrower instead.
 
-    Evenly apart; an outer group wider than its neighbour is a tail, and falls off outwards like an
-    exponential. One or two groups are what is left beside values that repeat: they stay, so that a
-    column of few values keeps a state for each.
+    Evenly apart; an outer group wider than its neighbour is a tail: it begins where the neighbour
+    ends and falls off outwards. One or two groups that spread less than the values beside them that repeat are what
+    is left of these: they stay, so that a column of few values keeps a state for each.
 
     Returns:
         The points in order, their rows, and spreads of zero.
     """
-    if means.size < FEW_GROUPS:
+    means, rows, spreads = sketch.points, sketch.point_rows, sketch.point_spreads
+    among = float(np.ptp(sketch.heavy)) if sketch.heavy.size else np.inf
+    if means.size < FEW_GROUPS and spreads.max(initial=0.0) <= among:
         return means, rows, spreads
     values, shares = [], []
     for at, (mean, count, spread) in enumerate(zip(means, rows, spreads, strict=True)):
         n = int(np.clip(round(count), 1, MOST_APART)) if spread > 0 else 1
-        middle = (np.arange(n) + 0.5) / n
-        places = middle - 0.5
-        inner = np.inf  # spread of the neighbour of an outer group
+        places = (np.arange(n) + 0.5) / n - 0.5
+        away = spread / (float(np.sqrt(np.mean(places**2))) or 1.0) * places
         if means.size > 1 and at in (0, means.size - 1):
-            inner = spreads[1 if at == 0 else -2]
-        if spread > inner:
-            places = -np.log1p(-middle) - 1
-            if at == 0:
-                places = -places[::-1]
-        places = places - places.mean()
-        size = float(np.sqrt(np.mean(places**2)))
-        scale = spread / size if size > 0 else 0.0
+            beside = 1 if at == 0 else means.size - 2
+            if spread > spreads[beside]:
+                # Rows of the neighbour, which is narrow, end about here.
+                room = max(abs(mean - means[beside]) - EVEN_END * spreads[beside], spread / 8)
+                away = _tail_places(n, room, spread)
+                away = -away[::-1] if at == 0 else away
         if domain is not None and n > 1:
-            room = (domain[0] - mean) / places[0], (domain[1] - mean) / places[-1]
-            scale = max(0.0, min(scale, *room))
-        values.append(mean + scale * places)
+            room = min((domain[0] - mean) / away[0], (domain[1] - mean) / away[-1])
+            away = away * max(0.0, min(1.0, room))
+        values.append(mean + away)
         shares.append(np.full(n, count / n))
     points, share = np.concatenate(values), np.concatenate(shares)
     order = np.argsort(points, kind="stable")
     return points[order], share[order], np.zeros(points.size)
+
+
+def _tail_places(n: int, room: float, spread: float) -> FloatArray:
+    """(n,) places about a mean, falling off upwards, none lower than -room; spread as given.
+
+    Powers of an exponential's quantiles: the larger the spread, the higher the power.
+    """
+    steps = -np.log1p(-(np.arange(n) + 0.5) / n)
+    low, high = 0.0, 30.0
+    for _ in range(40):
+        power = 0.5 * (low + high)
+        raised = (steps / steps[-1]) ** power
+        away = room * (raised / raised.mean() - 1.0)
+        low, high = (power, high) if away.std() < spread else (low, power)
+    return np.asarray(away)
 
 
 def _group(
