@@ -117,7 +117,7 @@ class Sketch:
         exact = all(s.exact for s in sketches)
         rest = points[order], point_rows[order], spreads[order]
         grouped = [s.point_rows for s in sketches if s.points.size and not s.exact]
-        outer = np.max([[0.0, 0.0], *(rows[[0, -1]] for rows in grouped)], axis=0)
+        outer = np.max([np.zeros(2), *(rows[[0, -1]] for rows in grouped)], axis=0)
         return Sketch(heavy, heavy_rows, *rest, ends, exact, outer)
 
     def to_grid(
