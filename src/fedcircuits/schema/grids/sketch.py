@@ -209,8 +209,8 @@ def _apart(
     Where points would leave the domain the group is narrower instead.
 
     Evenly apart; an outer group wider than its neighbour is a tail: it begins where the neighbour
-    ends and falls off outwards. One or two groups that spread less than the values beside them that repeat are what
-    is left of these: they stay, so that a column of few values keeps a state for each.
+    ends and falls off outwards. One or two groups that spread less than the values beside them that
+    repeat are what is left of these: they stay, so that a column of few values has a state for each.
 
     Returns:
         The points in order, their rows, and spreads of zero.
