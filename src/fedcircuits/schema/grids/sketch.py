@@ -210,7 +210,7 @@ def _apart(
 
     Evenly apart; an outer group wider than its neighbour is a tail: it begins where the neighbour
     ends and falls off outwards. One or two groups that spread less than the values beside them that
-    repeat are what is left of these: they stay, so that a column of few values has a state for each.
+    repeat are what is left of these: they stay, so that a column of few values has a state each.
 
     Returns:
         The points in order, their rows, and spreads of zero.
