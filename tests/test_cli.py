@@ -164,3 +164,24 @@ def test_no_progress_bar_when_not_a_terminal(folder: Path) -> None:
     answer = run("learn", folder / "rows.csv", "-o", folder / "again.fc")
     assert answer.returncode == 0
     assert "━" not in answer.stderr
+
+
+def test_a_file_beyond_memory_is_learned_in_batches(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=21_000)
+    frame = pd.DataFrame({"x": x, "y": np.where(x + rng.normal(size=x.size) > 0, "a", "b")})
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    frame.iloc[:9_000].to_parquet(folder / "0.parquet")
+    frame.iloc[9_000:].to_parquet(folder / "1.parquet")
+    learned = run(
+        *("learn", folder, "-o", tmp_path / "m.fc", "--rows-in-memory", 1_000, "--holdout", 0),
+        "--json",
+    )
+    assert learned.returncode == 0, learned.stderr
+    assert "learned in batches" in learned.stderr
+    found = json.loads(learned.stdout)
+    assert found["rows"] == 21_000
+    assert found["fit_report"]["sizes"]["training rows"] == 21_000
+    expected = fc.learn(frame, rows_in_memory=1_000).log_prob(frame)
+    np.testing.assert_array_equal(fc.load(tmp_path / "m.fc").log_prob(frame), expected)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
@@ -14,17 +13,22 @@ from numpy.typing import ArrayLike
 from fedcircuits import learners
 from fedcircuits.api.progress import Progress, shown
 from fedcircuits.density import Density, Learner
+from fedcircuits.density.contracts import LearnsBatches
 from fedcircuits.density.evidence import generator
-from fedcircuits.errors import FedcircuitsWarning, LearningError, SchemaError, unknown_name
+from fedcircuits.errors import LearningError, SchemaError, unknown_name
 from fedcircuits.schema import Data, Kind, Schema, images, read
+from fedcircuits.schema.batches import ParquetBatches, infer_schema
 from fedcircuits.schema.encode import check_names
 from fedcircuits.schema.events import Event
-from fedcircuits.schema.identifiers import identifiers
+from fedcircuits.schema.identifiers import identifiers, warn_of_left_out
 from fedcircuits.schema.infer import Domain
+from fedcircuits.schema.parquet import ParquetFile, is_parquet
 
 DEFAULT_LEARNER = "hclt"
 # A label with more different numbers than this is a number, not a name of a class.
 MOST_CLASSES = 20
+# Random rows of a file by which identifiers and the kind of the label are known.
+TELLING_ROWS = 20_000
 
 
 def learn(
@@ -48,7 +52,9 @@ def learn(
 
     Args:
         data: DataFrame, NumPy array with `names`, CSV or Parquet (path or open file); or images,
-            levels 0..255 of shape (n, h, w) or (n, h, w, 3), masked where a pixel is missing.
+            levels 0..255 of shape (n, h, w) or (n, h, w, 3), masked where a pixel is missing. A
+            Parquet file or a folder of them that is larger than memory is learned in passes over
+            batches, where the learner can (see `Hclt.rows_in_memory`).
         label: a column that is to be predicted well: as a number if it holds more than 20
             different ones, or fractions, else by its categories; `kinds` may say otherwise. For
             images, one value an image; the model calls it "label".
@@ -71,6 +77,20 @@ def learn(
     if images.is_images(data):
         with shown(progress) as report:
             return _learn_images(data, label, learner, report, options, rng)
+    if is_parquet(data):
+        with shown(progress) as report:
+            made = make_learner(learner, options, {"label": label, "progress": report})
+            file = ParquetFile(data)  # type: ignore[arg-type]
+            if isinstance(made, LearnsBatches) and file.n_rows > made.most_rows(len(file.names)):
+                if weights is not None:
+                    raise LearningError(
+                        f"{file.path} has {file.n_rows} rows, which are learned in batches: "
+                        "weights= is for tables in memory; pass rows_in_memory= to read it whole"
+                    )
+                given = schema, kinds, domains, units
+                rows = _in_batches(file, label, drop, missing_values, *given)
+                return made.fit_batches(rows, rng)
+            data = file.read()
     frame = _dropped(read(data, names), drop)
     _check_no_events(frame)
     if label is not None and label not in frame.columns:
@@ -87,6 +107,33 @@ def learn(
     with shown(progress) as report:
         made = make_learner(learner, options, {"label": label, "progress": report})
         return made.fit(table, rng)
+
+
+def _in_batches(
+    file: ParquetFile,
+    label: Any,
+    drop: Sequence[str],
+    missing_values: Sequence[object],
+    schema: Schema | None,
+    kinds: Mapping[str, Kind] | None,
+    domains: Mapping[str, Domain] | None,
+    units: Mapping[str, str] | None,
+) -> ParquetBatches:
+    """The rows of a file that is not read whole, under a schema of all of them."""
+    if label is not None and label not in file.names:
+        raise LearningError(f"label: {unknown_name('column', label, file.names, 'the table')}")
+    spellings = (missing_values,) if isinstance(missing_values, str) else tuple(missing_values)
+    if schema is not None:
+        if kinds or domains or units:
+            raise SchemaError("give either a schema or kinds, domains and units, not both")
+        return ParquetBatches(file, schema, spellings)
+    n_some = min(file.n_rows, TELLING_ROWS)
+    some = np.random.default_rng(0).choice(file.n_rows, size=n_some, replace=False)
+    frame = _dropped(file.take(np.sort(some)), drop)
+    check_names(frame)
+    told = {} if label is None else {label: _label_kind(frame[label], domains, spellings)}
+    found = infer_schema(file, drop, frame, {**told, **(kinds or {})}, domains, units, spellings)
+    return ParquetBatches(file, found, spellings)
 
 
 def _dropped(frame: pd.DataFrame, drop: Sequence[str]) -> pd.DataFrame:
@@ -111,13 +158,7 @@ def _check_no_events(frame: pd.DataFrame) -> None:
 def _without_identifiers(frame: pd.DataFrame, declared: Collection[str]) -> pd.DataFrame:
     """The table without columns that look like identifiers; each is warned of."""
     found = identifiers(frame, declared)
-    for name, why in found.items():
-        warnings.warn(
-            f"left out column {name!r}: {why}, as an identifier has; learn it by naming its kind "
-            f"(kinds={{{name!r}: ...}}), or pass drop=[{name!r}] and this warning goes",
-            FedcircuitsWarning,
-            stacklevel=3,
-        )
+    warn_of_left_out(found)
     if found and len(found) == len(frame.columns):
         raise SchemaError(
             f"every column looks like an identifier ({', '.join(map(repr, found))}); name the "

@@ -8,18 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from fedcircuits.api.learn import learn
+from fedcircuits.api.learn import learn, make_learner
 from fedcircuits.cli import held_out
 from fedcircuits.cli.output import Output
 from fedcircuits.cli.rows import holds_images
 from fedcircuits.density import Density
+from fedcircuits.density.contracts import LearnsBatches
 from fedcircuits.density.pictures import read_images
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, SchemaError, unknown_name
 from fedcircuits.report.meanings import explained
 from fedcircuits.schema import Schema, read
 from fedcircuits.schema.images import LABEL
+from fedcircuits.schema.parquet import ParquetFile, is_parquet
+
+# Rows of a file that is not read whole, on which models are scored.
+SCORED_ROWS = 20_000
 
 
 def run(
@@ -36,9 +42,20 @@ def run(
     report_to: Path | None,
     sep: str | None,
     seed: int,
+    rows_in_memory: int | None = None,
 ) -> None:
     """Learn, save, and score on rows that were not learned from."""
-    rows, labels = _rows(data, label, kinds, missing_values, drop, sep)
+    memory: dict[str, Any] = {} if rows_in_memory is None else {"rows_in_memory": rows_in_memory}
+    beyond = _beyond_memory(data, learner, memory)
+    if beyond is None:
+        rows, labels = _rows(data, label, kinds, missing_values, drop, sep)
+    else:
+        chosen = np.random.default_rng(seed).choice(beyond.n_rows, size=SCORED_ROWS, replace=False)
+        rows, labels = _without(beyond.take(np.sort(chosen)), drop), label
+        out.note(
+            f"{data} has {beyond.n_rows} rows and is learned in batches; scores are those of "
+            f"{SCORED_ROWS} random rows"
+        )
     for file in (output, report_to):
         if file is not None and (file.is_dir() or not file.parent.exists()):
             # An error now rather than after the work.
@@ -50,13 +67,15 @@ def run(
     tests = read(test, sep=sep) if test is not None else None
     start = time.perf_counter()
     with out.progress() as progress:
-        model = learn(rows, label=labels, progress=progress, **settings)
+        source, left_out = (rows, []) if beyond is None else (data, drop)
+        model = learn(source, label=labels, drop=left_out, progress=progress, **settings, **memory)
     model.save(output)
     seconds = time.perf_counter() - start
     known = rows[list(model.schema.names)] if isinstance(rows, pd.DataFrame) else rows
     mean = model.mean_log_prob(known)
     out.say(f"{model!r}")
-    out.say(f"learned from {len(rows)} rows in {seconds:.1f} s; saved to {output}")
+    n_rows = len(rows) if beyond is None else beyond.n_rows
+    out.say(f"learned from {n_rows} rows in {seconds:.1f} s; saved to {output}")
     out.say(f"mean log-density of the training rows: {mean:.4f} nats per row")
     report = model.fit_report
     for warning in report.warnings if report else ():
@@ -71,7 +90,7 @@ def run(
     out.result(
         {
             "model": str(output),
-            "rows": len(rows),
+            "rows": n_rows,
             "seconds": seconds,
             "train_mean_log_prob": mean,
             "held_out": None if found is None else found.scores,
@@ -103,12 +122,25 @@ def _rows(
                 f"or the array 'labels'; found --label {label}"
             )
         return rows, labels
-    table = read(data, sep=sep)
+    return _without(read(data, sep=sep), drop), label
+
+
+def _without(table: pd.DataFrame, drop: list[str]) -> pd.DataFrame:
     absent = [name for name in drop if name not in table.columns]
     if absent:
         names = map(str, table.columns)
         raise SchemaError(f"--drop: {unknown_name('column', absent[0], names, 'the table')}")
-    return table.drop(columns=drop), label
+    return table.drop(columns=drop)
+
+
+def _beyond_memory(data: Path, learner: str, memory: dict[str, Any]) -> ParquetFile | None:
+    """Return a file with more rows than the learner has in memory at the same time."""
+    made = make_learner(learner, memory, {})
+    if not is_parquet(data) or not isinstance(made, LearnsBatches):
+        return None
+    file = ParquetFile(data)
+    large = file.n_rows > max(made.most_rows(len(file.names)), SCORED_ROWS)
+    return file if large else None
 
 
 def _scores(

@@ -7,11 +7,12 @@ from typing import Any
 
 from fedcircuits.density.pictures import PICTURES, Pictures, read_images
 from fedcircuits.schema import read
+from fedcircuits.schema.parquet import is_parquet
 
 
 def holds_images(path: Path) -> bool:
-    """Whether a path is a folder or an NPZ file, which hold images."""
-    return path.is_dir() or path.suffix.lower() == ".npz"
+    """Whether a path is a folder or an NPZ file, which hold images; not a folder of Parquet."""
+    return (path.is_dir() and not is_parquet(path)) or path.suffix.lower() == ".npz"
 
 
 def read_rows(path: Path, sep: str | None) -> Any:

@@ -6,6 +6,7 @@ used through `fit` alone. All learners of `fedcircuits.learners` are declared ag
 
     protocol              method or attribute    used by
     Learner               fit                    everything
+    LearnsBatches         fit_batches            files larger than memory
     LearnsLabel           label                  one joint fit serves all classes of a grouping
     LearnsClasses         for_classes            rules with latent classes
     LearnsAgreedSchema    for_agreed_schema      every client of a federation
@@ -29,6 +30,7 @@ from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density.density import Density
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.schema import Table
+from fedcircuits.schema.batches import RowBatches
 
 if TYPE_CHECKING:
     from scipy import sparse  # for annotations: nothing here computes with it
@@ -48,6 +50,19 @@ class Learner(Protocol):
 
     def fit(self, table: Table, rng: np.random.Generator) -> Density:
         """Return a density of the table's variables, learned from its rows."""
+        ...
+
+
+@runtime_checkable
+class LearnsBatches(Learner, Protocol):
+    """A learner that needs not have all rows in memory at the same time."""
+
+    def most_rows(self, n_columns: int) -> int:
+        """Rows of so many columns that it has in memory at the same time, at most."""
+        ...
+
+    def fit_batches(self, rows: RowBatches, rng: np.random.Generator) -> Density:
+        """Return a density of the rows: the one of `fit` on a table of them."""
         ...
 
 

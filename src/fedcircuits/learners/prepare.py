@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Table, Variable
+from fedcircuits.schema.batches import RowBatches
 from fedcircuits.schema.grids.sketch import Sketch
 from fedcircuits.schema.schema import label_grid
 from fedcircuits.schema.variable import is_often_missing
@@ -85,6 +87,36 @@ def prepare(
     cards = tuple(n_states(v) for v in table.schema)
     ordered = tuple(not v.is_coded for v in table.schema)
     return Coded(table, codes, cards, ordered, tuple(warnings))
+
+
+def coded_batches(
+    coded: Coded, label: str | None, rows: RowBatches
+) -> Iterator[tuple[NDArray[np.int32], FloatArray]]:
+    """Yield all rows in batches, codes (n, D) and weights (n,), coded as some of them were.
+
+    Args:
+        coded: those rows; columns, missing states and grids are theirs.
+        label: rows without it are left out.
+        rows: all of them.
+    """
+    schema = coded.table.schema
+    for batch in rows.batches():
+        table = replace(batch.columns(list(schema.names)), schema=schema)
+        if label is not None:
+            table = table.rows(table.observed[:, schema.position(label)])
+        table = _in_missing_states(table)
+        codes = np.stack([_codes(table, at) for at in range(len(schema))], axis=1)
+        yield codes, table.row_weights
+
+
+def _in_missing_states(table: Table) -> Table:
+    """Return the table with missing cells in the state that their column has for them, if any."""
+    values, observed = table.values.copy(), table.observed.copy()
+    for at, variable in enumerate(table.schema):
+        if variable.missing_state:
+            values[~observed[:, at], at] = variable.missing_code
+            observed[:, at] = True
+    return replace(table, values=values, observed=observed)
 
 
 def mean_log_within(table: Table) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,17 @@ def identifiers(frame: pd.DataFrame, declared: Collection[str] = ()) -> dict[str
             stacklevel=4,
         )
     return found
+
+
+def warn_of_left_out(found: Mapping[str, str]) -> None:
+    """Warn of every column that is left out: by name, what it looks like."""
+    for name, why in found.items():
+        warnings.warn(
+            f"left out column {name!r}: {why}, as an identifier has; learn it by naming its kind "
+            f"(kinds={{{name!r}: ...}}), or pass drop=[{name!r}] and this warning goes",
+            FedcircuitsWarning,
+            stacklevel=4,
+        )
 
 
 def _is_text(column: pd.Series[Any]) -> bool:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema.csv_file import read_csv
+from fedcircuits.schema.parquet import ParquetFile, is_parquet
 
 Data = (
     pd.DataFrame
@@ -33,7 +34,7 @@ def read(data: Data, names: Sequence[str] | None = None, *, sep: str | None = No
             that Arrow can read; a 2-D NumPy array with `names`, a structured or record array; a
             mapping from name to column, or to a single value (one row); a Series with names as
             index (one row); a list of dictionaries, one a row; a path or an open binary file
-            with CSV or Parquet inside.
+            with CSV or Parquet inside, or a folder of Parquet files.
         names: column names of a NumPy array.
         sep: separator of a CSV file; found out if not given (see `fedcircuits.schema.csv_file`).
     """
@@ -105,6 +106,8 @@ def _from_array(data: np.ndarray[Any, Any], names: Sequence[str] | None) -> pd.D
 
 
 def _from_path(path: Path, sep: str | None) -> pd.DataFrame:
+    if path.is_dir() and is_parquet(path):
+        return ParquetFile(path).read()
     if not path.is_file():
         raise SchemaError(f"no such file: {path}")
     with path.open("rb") as file:

@@ -14,7 +14,11 @@ from fedcircuits.errors import QueryError
 
 def learn(
     data: Annotated[
-        Path, typer.Argument(help="CSV or Parquet file with a header; a folder or NPZ of images.")
+        Path,
+        typer.Argument(
+            help="CSV or Parquet file with a header, folder of Parquet files; a folder or NPZ of "
+            "images."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")],
     learner: Annotated[str, typer.Option(help="Name of the learner; the list is below.")] = "hclt",
@@ -43,6 +47,10 @@ def learn(
     report: Annotated[
         Path | None, typer.Option(help="Write a report about the model there, too: an HTML page.")
     ] = None,
+    rows_in_memory: Annotated[
+        int | None,
+        typer.Option(help="Of a Parquet file with more rows, only so many are read at a time."),
+    ] = None,
     sep: Sep = None,
     seed: Seed = 0,
     json: Json = False,
@@ -60,7 +68,7 @@ def learn(
     with out.errors():
         run(
             out, data, output, learner, label, kind or [], missing_value or [], drop or [], test,
-            holdout, report, sep, seed,
+            holdout, report, sep, seed, rows_in_memory,
         )  # fmt: skip
 
 

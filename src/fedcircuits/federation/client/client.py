@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from threadpoolctl import threadpool_limits
 
 from fedcircuits.arrays import Arrays, BoolArray, IntArray
 from fedcircuits.density import Density
@@ -56,6 +55,7 @@ from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.randomised_response import randomise
 from fedcircuits.federation.wire.sealing import SealingKey
 from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.native.threads import one_thread
 from fedcircuits.schema import Schema, Table
 
 
@@ -130,7 +130,7 @@ class Client(Aligning, Tilting, Heads, Validation, Coding):
             kept = self._replies.find(declared, request, payload)
             if kept is not None:
                 return kept
-            with threadpool_limits(1) if declared.costly else nullcontext():
+            with one_thread() if declared.costly else nullcontext():
                 reply = HANDLERS[verb](self, request)
             answer = reply.to_bytes(answers=m.request_name(self.name, verb, payload))
         except Exception as error:  # whatever a learner raises is reported, and the others go on

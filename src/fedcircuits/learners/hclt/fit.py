@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.columns import CodedBatches
 from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.fit_head import Head
 from fedcircuits.learners.hclt.label_fit import fit_label
@@ -27,7 +27,7 @@ from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tree.class_em import fit_class_trees
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree, averaged
-from fedcircuits.learners.hclt.tree.marginals import row_marginals, with_marginals
+from fedcircuits.learners.hclt.tree.marginals import row_marginals, shares, with_marginals
 from fedcircuits.learners.hclt.tree.search import search_tree
 from fedcircuits.learners.hclt.tree.sizes import (
     MIN_CLASS_STATES,
@@ -36,7 +36,8 @@ from fedcircuits.learners.hclt.tree.sizes import (
     for_categories,
     states_for_classes,
 )
-from fedcircuits.learners.hclt.tree.tree_em import EmOptions, fit_em
+from fedcircuits.learners.hclt.tree.tree_em import EmOptions, fit_em, refit_over
+from fedcircuits.native.threads import one_thread
 
 Progress = Callable[[float, str], None]
 
@@ -59,6 +60,7 @@ def fit_rows(
     targets: FloatArray | None = None,
     progress: Progress | None = None,
     is_tree: bool = True,
+    every: CodedBatches | None = None,
 ) -> FittedTree:
     """Fit a hidden Chow-Liu tree or a mixture to coded rows, tilted where there is a label.
 
@@ -77,6 +79,7 @@ def fit_rows(
         targets: (n,) the label as a number, where its classes are the states of one.
         progress: Called with (fraction done, text).
         is_tree: Whether each column has a latent of its own; else one serves all (a mixture).
+        every: All rows, where `codes` are some of them: for the last steps and the marginals.
     """
     sample = checked_sample(codes, cards, labels, n_classes, weights, values, targets)
     options = options or FitOptions()
@@ -95,7 +98,7 @@ def fit_rows(
         train = sample
         held = Sample(validation[0], np.ones(len(validation[0])), validation[1])
     # The products are small: a second BLAS thread would mostly wait for the first.
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_thread():
         notify(0.0, "structure")
         found = search_tree(
             train, held, cards, rng, sizes, is_tree, notify, n_classes, _n_trees(options)
@@ -119,7 +122,13 @@ def fit_rows(
         }
         # Validation rows held out here come back for the last steps; given ones never do.
         trees = found.trees
-        if validation is None and len(held.codes):
+        marginals = row_marginals(sample.codes, cards, sample.weights)
+        if every is not None:
+            trees, counts = refit_over(trees, every, sizes.smoothing, sizes.n_refit_steps)
+            marginals = shares(counts)
+            report["n_rows_in_memory"] = len(sample.codes)
+            report["n_rows"] = int(max(found.sum() for found in counts))
+        elif validation is None and len(held.codes):
             trees = tuple(_refit(tree, sample, rng, sizes) for tree in trees)
         tree = averaged(trees)
         tilted: TiltedTree | None = None
@@ -151,7 +160,7 @@ def fit_rows(
             )
             report.update(label_report)
             model = renormalise(tilted)
-        model = with_marginals(model, row_marginals(sample.codes, cards, sample.weights))
+        model = with_marginals(model, marginals)
     report["seconds"] = time.process_time() - clock
     report["n_parameters"] = tree.n_parameters + (0 if tilted is None else tilted.g.size)
     notify(1.0, "done")

@@ -9,7 +9,6 @@ from typing import Self, get_args
 
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
 from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density import Density
@@ -17,6 +16,13 @@ from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import LearningError
 from fedcircuits.learners.hclt.beside import all_cores, n_threads
+from fedcircuits.learners.hclt.columns import (
+    Columns,
+    batches_like,
+    label_is_a_column,
+    rows_that_fit,
+    split_columns,
+)
 from fedcircuits.learners.hclt.fit import fit_rows
 from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.completions import as_features
@@ -29,18 +35,18 @@ from fedcircuits.learners.hclt.rounds.in_rounds import Sums, Task, fit_in_rounds
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tilt.additive import additive_tilt
 from fedcircuits.learners.hclt.tree.class_tree import class_tree_of, with_absent_classes
-from fedcircuits.learners.hclt.tree.sizes import states_for_classes
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 from fedcircuits.learners.prepare import (
     Coded,
     Missing,
     in_canonical_order,
-    label_cuts,
     mean_log_within,
     prepare,
 )
+from fedcircuits.native.threads import one_thread
 from fedcircuits.schema import Table
+from fedcircuits.schema.batches import RowBatches, TableBatches
 
 # How much weaker the tilt's prior is in a model that will be averaged with others'.
 MIXED_PRIOR = 0.2
@@ -85,6 +91,9 @@ class Hclt:
             "density" to be described each as well as can be (see `class_em.py`; no head).
         n_jobs: threads at work at the same time; None takes all cores, one at a client of a
             federation. The model does not depend on it, bit for bit.
+        rows_in_memory: rows that are looked at together, at most; None takes as many as have 2^24
+            cells. Of more, choices and all about the label are made on so many drawn at random;
+            the last steps of EM and the columns' distributions come from passes over all.
         agreed_schema: whether the schema was agreed with other clients and stays as it is.
         progress: called with the fraction done and a few words.
     """
@@ -103,6 +112,7 @@ class Hclt:
     prior_scale: float = 1.0
     aim: Aim = "label"
     n_jobs: int | None = None
+    rows_in_memory: int | None = None
     agreed_schema: bool = False
     progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
 
@@ -142,10 +152,31 @@ class Hclt:
             raise LearningError(f"aim is 'label' or 'density', found {self.aim!r}")
         if self.aim == "density" and self.head:
             raise LearningError("a head of trees distinguishes labels: it goes with aim='label'")
+        if len(table) > self.most_rows(len(table.schema)):
+            return self.fit_batches(TableBatches(table), rng)
+        return self._fit(table, rng, None)
+
+    def most_rows(self, n_columns: int) -> int:
+        """Rows in memory at the same time, at most."""
+        return rows_that_fit(self.rows_in_memory, n_columns)
+
+    def fit_batches(self, rows: RowBatches, rng: np.random.Generator) -> Density:
+        """Learn from rows that are more than memory may hold.
+
+        Choices, and all about the label, are made on a random part of the rows; the last steps of
+        EM and the distribution of every column come from passes over all of them.
+        """
+        most = self.most_rows(len(rows.schema))
+        if len(rows) <= most:
+            return self._fit(rows.take(np.arange(len(rows))), rng, None)
+        chosen = rng.choice(len(rows), size=most, replace=False)
+        return self._fit(rows.take(np.sort(chosen)), rng, rows)
+
+    def _fit(self, table: Table, rng: np.random.Generator, rows: RowBatches | None) -> Density:
         start = time.perf_counter()
         table = in_canonical_order(table)
         coded = self._prepare(table, self.label, numeric_label=not self.agreed_schema)
-        found, present, n_codes = self._fit_coded(coded, rng)
+        found, split = self._fit_coded(coded, rng, rows)
         schema, n_rows = coded.table.schema, float(len(coded.codes))
         within = mean_log_within(coded.table)
         fit_report = FitReport(
@@ -153,15 +184,15 @@ class Hclt:
             time.perf_counter() - start,
             sizes(found, max(coded.cards)),
             tuple(value + within for value in found.report["train_log_likelihood"]),  # type: ignore[attr-defined]
-            {**choices(found, within), **self._label_choice(coded)},
+            choices(found, within, self.label if len(split.at) == len(schema) else None),
             coded.warnings,
         )
-        model = with_absent_classes(found.model, found.tree, present, n_codes, n_rows)
-        label = self.label if len(model.emissions) < len(schema) else None
+        model = with_absent_classes(found.model, found.tree, split.present, split.n_codes, n_rows)
+        label = self.label if len(split.at) < len(schema) else None
         circuit = to_circuit(model, schema, label, fit_report)
         if found.head is None or self.label is None:
             return circuit
-        pool = replace(found.head.pool, classes=present)
+        pool = replace(found.head.pool, classes=split.present)
         return HeadedCircuit(model, schema, self.label, found.head.trees, pool, fit_report)
 
     @property
@@ -181,7 +212,7 @@ class Hclt:
         coded = prepare(table, label=None, missing="marginalise", agreed_schema=True)
         weights = table.row_weights
         sample = Sample(coded.codes, weights, classes)
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_thread():
             return additive_tilt(
                 table.schema.names, sample, coded, offset, min_rows, self.prior_scale, n_columns
             )
@@ -224,28 +255,25 @@ class Hclt:
         """
         start = time.perf_counter()
         coded = self._prepare(table, self.label)
-        schema = coded.table.schema
-        columns = [at for at, name in enumerate(schema.names) if name != self.label]
-        labels, n_codes = None, 1
+        split = split_columns(coded, self.label)
+        labels = None
         if self.label is not None:
-            at = schema.position(self.label)
-            labels, n_codes = coded.codes[:, at].astype(np.int64), coded.cards[at]
-        codes = np.ascontiguousarray(coded.codes[:, columns])
-        weights = coded.table.row_weights
+            labels = coded.codes[:, coded.table.schema.position(self.label)].astype(np.int64)
         task = Task(
-            tuple(coded.cards[c] for c in columns),
-            np.array([coded.ordered[c] for c in columns], dtype=bool),
-            n_codes,
+            tuple(coded.cards[c] for c in split.at),
+            np.array([coded.ordered[c] for c in split.at], dtype=bool),
+            split.n_codes,
             self.name != "mixture",
-            replace(self._options(), bins=coded.bins(columns)),
+            replace(self._options(), bins=coded.bins(split.at)),
         )
-        found = yield from fit_in_rounds(Sample(codes, weights, labels), task, rng)
+        sample = Sample(split.codes, coded.table.row_weights, labels)
+        found = yield from fit_in_rounds(sample, task, rng)
         curve: tuple[float, ...] = tuple(found.report["train_log_likelihood"])  # type: ignore[arg-type]
         chosen = {"n_states": found.tree.n_states, "n_parameters": found.report["n_parameters"]}
         report = FitReport(
             self.name, time.perf_counter() - start, chosen, curve, {}, coded.warnings
         )
-        return to_circuit(found.model, schema, self.label, report)
+        return to_circuit(found.model, coded.table.schema, self.label, report)
 
     def branch(
         self,
@@ -284,39 +312,27 @@ class Hclt:
         return to_circuit(class_tree_of(tree), schema, None, report)
 
     def _fit_coded(
-        self, coded: Coded, rng: np.random.Generator
-    ) -> tuple[FittedTree, IntArray, int]:
-        """The fit, the codes of the label that occur, and how many codes there are."""
-        schema = coded.table.schema
+        self, coded: Coded, rng: np.random.Generator, rows: RowBatches | None
+    ) -> tuple[FittedTree, Columns]:
+        """The fit and what it was fitted to; with all rows, where `coded` are some of them."""
         label = self.label
-        if self._label_is_a_column(coded):
+        if label_is_a_column(coded, label):
             if self.head or self.class_transitions:
                 raise LearningError(
                     f"the label {label!r} has too many classes for a head or for transitions of "
                     "their own: leave head= and class_transitions= open"
                 )
             label = None
-        columns = [at for at, name in enumerate(schema.names) if name != label]
-        codes = np.ascontiguousarray(coded.codes[:, columns])
-        labels, present, n_codes = None, np.zeros(1, dtype=np.int64), 1
-        cuts, targets = None, None
-        if label is not None:
-            at = schema.position(label)
-            n_codes = coded.cards[at]
-            cuts = label_cuts(schema.variables[at])
-            targets = None if cuts is None else coded.table.values[:, at]
-            present, labels = np.unique(coded.codes[:, at], return_inverse=True)
-            if present.size == 1:
-                labels = None  # one class: nothing to distinguish
-        variables = [schema.variables[c] for c in columns]
+        split = split_columns(coded, label)
+        variables = [coded.table.schema.variables[c] for c in split.at]
         n_codes_of = [len(v.categories) if v.is_coded else 0 for v in variables]
         options = replace(
             self._options(),
-            bins=coded.bins(columns),
+            bins=coded.bins(split.at),
             n_codes=np.array(n_codes_of, dtype=np.int64),
-            label_cuts=cuts,
+            label_cuts=split.cuts,
         )
-        if cuts is not None and options.class_transitions is None:
+        if split.cuts is not None and options.class_transitions is None:
             options = replace(options, class_transitions=False)  # one tree for all states of y
         if self.agreed_schema:
             # A client of a federation: see the attributes.
@@ -327,37 +343,24 @@ class Hclt:
                 class_transitions=bool(options.class_transitions),
             )
         values = None
-        if labels is not None and options.head is not False and self.aim == "label":
-            values = as_features(coded.table, columns)
+        if split.labels is not None and options.head is not False and self.aim == "label":
+            values = as_features(coded.table, split.at)
         found = fit_rows(
-            codes,
-            tuple(coded.cards[c] for c in columns),
-            np.array([coded.ordered[c] for c in columns], dtype=bool),
-            labels,
-            int(present.size),
+            split.codes,
+            tuple(coded.cards[c] for c in split.at),
+            np.array([coded.ordered[c] for c in split.at], dtype=bool),
+            split.labels,
+            int(split.present.size),
             coded.table.weights,
             rng=rng,
             options=options,
             values=values,
-            targets=targets,
+            targets=split.targets,
             progress=self.progress,
             is_tree=self.name != "mixture",
+            every=None if rows is None else batches_like(coded, self.label, split.at, rows),
         )
-        return found, present.astype(np.int64), n_codes
-
-    def _label_is_a_column(self, coded: Coded) -> bool:
-        """Whether the label has too many classes for a tree each (see `sizes.py`)."""
-        if self.label is None:
-            return False
-        at = coded.table.schema.position(self.label)
-        n_classes = np.unique(coded.codes[:, at]).size
-        others = (*coded.cards[:at], *coded.cards[at + 1 :])
-        return states_for_classes(n_classes, others) is None
-
-    def _label_choice(self, coded: Coded) -> dict[str, object]:
-        if not self._label_is_a_column(coded):
-            return {}
-        return {"label": "a column like any other: it has too many classes for a tree each"}
+        return found, split
 
     def _prepare(self, table: Table, label: str | None, numeric_label: bool = False) -> Coded:
         return prepare(

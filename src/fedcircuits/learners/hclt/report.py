@@ -20,22 +20,27 @@ def sizes(found: FittedTree, n_bins: int) -> dict[str, Any]:
         "EM steps": found.report["em_steps"],
         "smoothing": found.report["smoothing"],
     }
+    if "n_rows_in_memory" in found.report:
+        answer["rows that choices and the label were fitted to"] = found.report["n_rows_in_memory"]
     if found.head is not None:
         answer["trees"] = int(found.head.trees.roots.size)
         answer["leaves of trees"] = found.head.trees.n_leaves
     return answer
 
 
-def choices(found: FittedTree, within: float) -> dict[str, Any]:
+def choices(found: FittedTree, within: float, column: str | None = None) -> dict[str, Any]:
     """Return what was tried on validation rows, whether it was kept, and what it gained.
 
     Args:
         found: the fit.
         within: mean log-density of a row given its states, which turns the likelihood of states
             into that of values, on the scale of `mean_log_prob`.
+        column: a label that is a column of the tree, if there is one.
     """
     report: dict[str, Any] = found.report
     answer: dict[str, Any] = {}
+    if column is not None:
+        answer["label"] = "a column like any other: it has too many classes for a tree each"
     tried = report.get("validation_by_n_states") or {}
     for n_states, log_likelihood in tried.items():
         answer[f"validation log-likelihood with {n_states} states"] = float(log_likelihood) + within

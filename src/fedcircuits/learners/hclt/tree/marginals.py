@@ -14,6 +14,7 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
+from fedcircuits.learners.hclt.tree.tree_em import state_counts
 
 MAX_ROUNDS = 200
 CLOSE = 1e-5  # of a state's mass to that of the rows: far less than a row of any table
@@ -22,18 +23,18 @@ CLOSE = 1e-5  # of a state's mass to that of the rows: far less than a row of an
 def row_marginals(
     codes: IntegerArray, cards: tuple[int, ...], weights: FloatArray
 ) -> list[FloatArray]:
-    """Shares of the rows in every state, D arrays (card_j,).
+    """Shares of the rows in every state, D arrays (card_j,); see `shares`."""
+    return shares(state_counts(codes, cards, weights))
+
+
+def shares(counts: list[FloatArray]) -> list[FloatArray]:
+    """Shares of the rows in every state from their numbers, D arrays (card_j,).
 
     A state without rows has its part of one pseudo-row; the others have none, or means would move
     towards those of all states alike.
     """
-    marginals = []
-    for column, card in enumerate(cards):
-        seen = codes[:, column] >= 0
-        counts = np.bincount(codes[seen, column], weights=weights[seen], minlength=card)
-        counts = np.where(counts > 0, counts, 1.0 / card)
-        marginals.append(counts / counts.sum())
-    return marginals
+    filled = [np.where(found > 0, found, 1.0 / found.size) for found in counts]
+    return [found / found.sum() for found in filled]
 
 
 def with_marginals(model: ClassTree, marginals: list[FloatArray]) -> ClassTree:

@@ -7,7 +7,7 @@ like the column's own distribution, so a state used by few rows falls back to th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,17 +98,29 @@ class EmResult:
         return self.train_curve[min(best, len(self.train_curve) - 1)]
 
 
+def state_counts(
+    codes: IntegerArray, cards: tuple[int, ...], weights: FloatArray
+) -> list[FloatArray]:
+    """Weight of the rows in every state, D arrays (card_j,)."""
+    counts: list[FloatArray] = []
+    for column, card in enumerate(cards):
+        cells = codes[:, column]
+        seen = cells >= 0
+        found = np.bincount(cells[seen], weights=weights[seen], minlength=card)
+        counts.append(found.astype(np.float64, copy=False))
+    return counts
+
+
 def column_marginals(
     codes: IntegerArray, cards: tuple[int, ...], weights: FloatArray
 ) -> list[FloatArray]:
     """Marginals of the columns with one pseudo-row spread evenly, D arrays (card_j,)."""
-    marginals = []
-    for column, card in enumerate(cards):
-        cells = codes[:, column]
-        seen = cells >= 0
-        counts = np.bincount(cells[seen], weights=weights[seen], minlength=card) + 1.0 / card
-        marginals.append(counts / counts.sum())
-    return marginals
+    return _with_pseudo_row(state_counts(codes, cards, weights))
+
+
+def _with_pseudo_row(counts: list[FloatArray]) -> list[FloatArray]:
+    filled = [found + 1.0 / found.size for found in counts]
+    return [found / found.sum() for found in filled]
 
 
 def maximise(
@@ -274,6 +286,50 @@ def fit_em(
         n_steps=len(train_curve),
         converged=converged,
     )
+
+
+def refit_over(
+    trees: tuple[LatentTree, ...],
+    every: Callable[[], Iterator[tuple[IntegerArray, FloatArray]]],
+    smoothing: Smoothing,
+    n_steps: int,
+    dtype: npt.DTypeLike = np.float32,
+) -> tuple[tuple[LatentTree, ...], list[FloatArray]]:
+    """EM steps of trees on rows that come in batches, one pass over them for each step.
+
+    Args:
+        trees: Where to go on.
+        every: Gives codes (n, D) and weights (n,) of all rows, batch by batch, at every call.
+        smoothing: Pseudo-counts.
+        n_steps: Steps.
+        dtype: Float type of the expected counts.
+
+    Returns:
+        The trees, and the weight of the rows in every state, D arrays (card_j,).
+    """
+    priors: list[FloatArray] = []
+    in_states: list[FloatArray] = []
+    for _ in range(n_steps):
+        counts = [Counts.zeros(tree) for tree in trees]
+        passes = [TreePass(tree, dtype) for tree in trees]
+        seen = [np.zeros(card) for card in trees[0].cards]
+        for codes, weights in every():
+            for rows in row_blocks(len(codes), trees[0]):
+                patterns = block_patterns(trees[0], codes[rows])  # trees share their structure
+                for tree_pass, found in zip(passes, counts, strict=True):
+                    tree_pass.add_counts(patterns, weights[rows], found)
+            if not priors:
+                for total, more in zip(
+                    seen, state_counts(codes, trees[0].cards, weights), strict=True
+                ):
+                    total += more
+        if not priors:
+            in_states, priors = seen, _with_pseudo_row(seen)
+        trees = tuple(
+            maximise(found, tree, smoothing, priors)
+            for found, tree in zip(counts, trees, strict=True)
+        )
+    return trees, in_states
 
 
 def _warm_up(
