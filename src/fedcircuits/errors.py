@@ -113,7 +113,8 @@ def unknown_name(what: str, name: object, known: Iterable[str], owner: str = "")
         owner: what the names belong to, "the engine 'ray'" say.
     """
     names = list(known)
-    close = difflib.get_close_matches(str(name), names, n=3)
+    by_case = [known for known in names if known.casefold() == str(name).casefold()]
+    close = by_case or difflib.get_close_matches(str(name), names, n=3)
     close.sort(key=lambda known: sorted(known) != sorted(str(name)))  # letters that changed places
     found = f"{owner} has no {what} {name!r}; it has" if owner else f"no {what} {name!r}; there are"
     meant = f"; did you mean {close[0]!r}?" if close else ""

@@ -273,3 +273,33 @@ def test_dates_with_slashes_are_read_where_one_part_is_no_month() -> None:
 def test_a_day_that_is_none_leaves_the_text_as_it_was() -> None:
     frame = of_csv("day;x\n31.02.2024;1\n17.11.2026;2\n")
     assert frame["day"].tolist() == ["31.02.2024", "17.11.2026"]
+
+
+@pytest.mark.parametrize("how", ["datetime64", "text", "date"])
+def test_a_day_after_the_other_is_a_series_and_no_numbering(how: str) -> None:
+    days = pd.Series(pd.date_range("2025-01-01", periods=120))
+    cells = {"datetime64": days, "text": days.dt.strftime("%d.%m.%Y"), "date": days.dt.date}[how]
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"day": cells, "x": np.arange(120) / 20 + rng.normal(0, 0.1, 120)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = fc.learn(frame, learner="mixture")
+    assert model.schema.names == ("day", "x")
+    late = fc.above(cells.iloc[80]) if how != "date" else fc.above(str(cells.iloc[80]))
+    assert model.expectation("x", {"day": late}) > model.expectation("x") + 1
+
+
+def test_a_name_that_differs_only_by_case_is_pointed_out() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"Age": rng.normal(40, 9, 60), "k": rng.choice(list("ab"), 60)})
+    with pytest.raises(fc.FedcircuitsError, match="did you mean 'Age'"):
+        fc.learn(frame, label="age")
+    model = fc.learn(frame, learner="factorised")
+    for ask in (model.expectation, lambda name: model.condition({name: 30.0})):
+        with pytest.raises(fc.FedcircuitsError, match="did you mean 'Age'"):
+            ask("age")
+    with pytest.warns(fc.FedcircuitsWarning, match="'age' \\(the model has 'Age'\\)"):
+        model.log_prob(pd.DataFrame({"age": [30.0], "k": ["a"]}))
+    frames = {"a": frame, "b": frame.rename(columns={"Age": "age"})}
+    with pytest.warns(fc.FedcircuitsWarning, match="'Age' .client 'a'., 'age' .client 'b'. differ"):
+        fc.federate(frames, learner="factorised")

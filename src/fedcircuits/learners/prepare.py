@@ -221,6 +221,8 @@ def _is_id(variable: Variable, seen: FloatArray) -> bool:
         return False
     if variable.kind == "categorical":
         return True
+    if variable.time is not None:
+        return False  # a day after the other is a series, no numbering
     # Numbers that differ in every row are ordinary; consecutive whole ones are a numbering.
     whole = bool((distinct == np.round(distinct)).all())
     return whole and distinct[-1] - distinct[0] == distinct.size - 1

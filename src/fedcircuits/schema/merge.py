@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 
-from fedcircuits.errors import SchemaConflictError
+from fedcircuits.errors import FedcircuitsWarning, SchemaConflictError
 from fedcircuits.schema.variable import Category, Kind, Variable, category_order
 
 
@@ -14,7 +15,24 @@ def merge_variables(by_client: Mapping[str, Sequence[Variable]]) -> list[Variabl
     for client in sorted(by_client):
         for variable in by_client[client]:
             held.setdefault(variable.name, {})[client] = variable
+    _point_out_cases(held)
     return [_merge_one(name, variables) for name, variables in held.items()]
+
+
+def _point_out_cases(held: Mapping[str, Mapping[str, Variable]]) -> None:
+    """Warn of names that differ only by case or spaces and that no client holds together."""
+    alike: dict[str, list[str]] = {}
+    for name in held:
+        alike.setdefault(name.casefold().strip(), []).append(name)
+    for names in alike.values():
+        if len(names) > 1 and not set.intersection(*(set(held[name]) for name in names)):
+            shown = ", ".join(f"{name!r} (client {next(iter(held[name]))!r})" for name in names)
+            warnings.warn(
+                f"columns {shown} differ only by case or spaces and are taken for different "
+                "variables: rename one if they mean the same",
+                FedcircuitsWarning,
+                stacklevel=4,
+            )
 
 
 def _merge_one(name: str, held: Mapping[str, Variable]) -> Variable:
