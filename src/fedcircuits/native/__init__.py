@@ -55,6 +55,11 @@ class Kernels:
         suffix = _SUFFIX[dtype]
         self.call(f"{name}_{suffix}", self._gemm[suffix], *arguments)
 
+    def call_with_both_gemms(self, name: str, dtype: np.dtype[Any], *arguments: Any) -> None:
+        """Call a function that multiplies matrices of its float type and of doubles."""
+        suffix = _SUFFIX[dtype]
+        self.call(f"{name}_{suffix}", self._gemm[suffix], self._gemm["f64"], *arguments)
+
     def call_with_double_gemm(self, name: str, dtype: np.dtype[Any], *arguments: Any) -> None:
         """Call the version of a function for a float type that multiplies matrices of doubles."""
         self.call(f"{name}_{_SUFFIX[dtype]}", self._gemm["f64"], *arguments)

@@ -132,15 +132,6 @@ INLINE void adam_table(int64_t n, int64_t width, const double *gradient, double 
   }
 }
 
-/* The same for many tables: of each, sizes (n, width) and where its arrays lie. */
-CLONES void adam_tables(int64_t count, const int64_t *sizes, const double **gradient,
-                        double **first, double **second, double **logits, double **chances,
-                        double step, double first_scale, double second_scale, double floor) {
-  for (int64_t t = 0; t < count; t++)
-    adam_table(sizes[2 * t], sizes[2 * t + 1], gradient[t], first[t], second[t], logits[t],
-               chances[t], step, first_scale, second_scale, floor);
-}
-
 /* out (n, k): largest values[i, j] * weights[j, c] over j, of values (n, r) and weights (r, k). */
 CLONES void max_times(int64_t n, int64_t r, int64_t k, const double *values,
                       const double *weights, double *out) {
@@ -227,6 +218,18 @@ void grid_locate(int64_t n, const double *x, const int64_t *ends, const double *
     *in_tails += state >= 0 && (state == ends[5] || state == ends[6]);
   }
 }
+
+#define REAL float
+#define NAME(stem) stem##_f32
+#include "transitions.inc"
+#undef REAL
+#undef NAME
+
+#define REAL double
+#define NAME(stem) stem##_f64
+#include "transitions.inc"
+#undef REAL
+#undef NAME
 
 #include "boost.inc"
 #include "circuit_pass.inc"

@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.tilt.compiled_transitions import CompiledSteps
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser
 from fedcircuits.learners.hclt.tilt.tilted_pass import TiltedPass, sums_by_index
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
@@ -33,12 +35,14 @@ class AdamOptions:
         batch_size: Rows of a batch.
         rate: Step of transitions, root and emissions.
         tilt_rate: Step of the tilt, which L-BFGS has already placed.
+        dtype: Float type of passes over a batch.
     """
 
     n_epochs: int = 2
     batch_size: int = 512
     rate: float = 0.01
     tilt_rate: float = 0.0005
+    dtype: npt.DTypeLike = np.float32
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,9 @@ def make_batches(
     return batches
 
 
-def batch_gradient(model: TiltedTree, batch: Batch) -> tuple[float, list[FloatArray]]:
+def batch_gradient(
+    model: TiltedTree, batch: Batch, dtype: npt.DTypeLike = np.float32
+) -> tuple[float, list[FloatArray]]:
     """Objective of a batch and its gradient.
 
     Returns:
@@ -99,7 +105,7 @@ def batch_gradient(model: TiltedTree, batch: Batch) -> tuple[float, list[FloatAr
     logits = np.empty_like(batch.target)
     passes, ups = [], []
     for y in range(Y):
-        tilted = TiltedPass(model, y, np.float32, root_weights[y])
+        tilted = TiltedPass(model, y, dtype, root_weights[y])
         logs, total, up = tilted.upward(batch.patterns)
         logits[:, y] = logs[batch.patterns.row_index]
         passes.append(tilted)
@@ -159,18 +165,28 @@ def adam_epochs(
     second = [np.zeros_like(values) for values in free]
     rates = (options.tilt_rate, options.tilt_rate, options.rate)
     n_total = options.n_epochs * len(batches)
+    model = _assembled(base, free, tables.chances)
+    native = kernels()
+    compiled = None
+    if native is not None:
+        compiled = CompiledSteps(model, tables, batches, options.dtype, _FLOOR)
     step = 0
     for _ in range(options.n_epochs):
         for number in rng.permutation(len(batches)):
             step += 1
-            _, gradients = batch_gradient(model, batches[number])
             decay = 1.0 - 0.9 * step / n_total
             scales = 1.0 / (1.0 - 0.9**step), 1.0 / (1.0 - 0.99**step)
+            if native is not None and compiled is not None:
+                compiled.step(
+                    native, number, options.rate * decay, options.tilt_rate * decay, scales
+                )
+                continue
+            _, gradients = batch_gradient(model, batches[number], options.dtype)
             for i, rate in enumerate(rates):
                 _adam(gradients[i], first[i], second[i], free[i], rate * decay, scales)
             tables.step(gradients[len(free) :], options.rate * decay, scales)
             model = _assembled(base, free, tables.chances)
-    return model
+    return model if compiled is None else compiled.model()
 
 
 def _adam(
@@ -197,27 +213,16 @@ class SoftmaxTables:
         self._first = [np.zeros_like(table) for table in logits]
         self._second = [np.zeros_like(table) for table in logits]
         sizes = [(table.size // table.shape[-1], table.shape[-1]) for table in logits]
-        self._sizes = np.array(sizes, dtype=np.int64)
+        self.sizes = np.array(sizes, dtype=np.int64)
         own = (self._first, self._second, self.logits, self.chances)
-        self._at = [addresses(arrays) for arrays in own]
+        self.at = [addresses(arrays) for arrays in own]
 
     def step(self, gradients: list[FloatArray], rate: float, scales: tuple[float, float]) -> None:
         """One step by gradients with respect to the logs of the chances, taken as free numbers."""
-        native = kernels()
-        if native is None:
-            state = zip(
-                gradients, self.chances, self._first, self._second, self.logits, strict=True
-            )
-            for gradient, chances, first, second, logits in state:
-                _adam(_to_logits(gradient, chances), first, second, logits, rate, scales)
-                chances[:] = _softmax(logits)
-            return
-        given = [np.ascontiguousarray(gradient) for gradient in gradients]
-        native.call(
-            "adam_tables",
-            *(len(given), self._sizes, addresses(given), *self._at),
-            *(rate, *scales, _FLOOR),
-        )
+        state = zip(gradients, self.chances, self._first, self._second, self.logits, strict=True)
+        for gradient, chances, first, second, logits in state:
+            _adam(_to_logits(gradient, chances), first, second, logits, rate, scales)
+            chances[:] = _softmax(logits)
 
 
 def _assembled(base: LatentTree, free: list[FloatArray], chances: list[FloatArray]) -> TiltedTree:
