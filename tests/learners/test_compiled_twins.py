@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedcircuits import native
+from fedcircuits.learners.hclt.head.boosting import _two_classes
 from fedcircuits.learners.hclt.tilt.class_transitions import (
     AdamOptions,
     adam_epochs,
@@ -134,7 +135,7 @@ def test_the_objective_does_not_depend_on_threads() -> None:
     problem = TiltProblem(model, prepared, layout, constant_prior(8))
     at = problem.pack(model.c, model.g, np.zeros((2, layout.n_coarse)), model.root_logits)
     alone, slope = problem(at)
-    with native.threads(3):
+    with native.using_threads(3):
         together, same = problem(at)
     assert alone == together
     assert (slope == same).all()
@@ -160,13 +161,21 @@ def test_steps_of_adam(missing: float, n_classes: int) -> None:
     agree(one.root_logits, two.root_logits)
     # In single precision too, loosely: steps follow the signs of gradients, so that rounding may
     # turn a tiny one. Threads change nothing.
-    with native.threads(3):
+    with native.using_threads(3):
         single = adam_epochs(model, batches, AdamOptions(), np.random.default_rng(7))
     alone = adam_epochs(model, batches, AdamOptions(), np.random.default_rng(7))
     assert (single.trees[0].transitions == alone.trees[0].transitions).all()
     assert (single.g == alone.g).all()
     np.testing.assert_allclose(single.trees[0].transitions, two.trees[0].transitions, atol=1e-3)
     np.testing.assert_allclose(single.g, two.g, atol=1e-4)
+
+
+def test_loss_of_two_classes() -> None:
+    rng = np.random.default_rng(8)
+    outputs = np.concatenate([30 * rng.normal(size=400), [0.0, 600.0, -600.0]])[:, None]
+    labels = rng.integers(2, size=len(outputs))
+    for one, two in zip(*both(lambda: _two_classes(outputs, labels)), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-14)
 
 
 def test_without_the_library_numpy_does_the_work() -> None:

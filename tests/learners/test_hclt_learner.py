@@ -325,12 +325,17 @@ def test_reported_likelihoods_are_on_the_scale_of_mean_log_prob() -> None:
     assert max(validation) == pytest.approx(on_rows, abs=0.5)
 
 
-def test_the_model_does_not_depend_on_the_number_of_threads() -> None:
+@pytest.mark.parametrize(("n", "n_states"), [(6000, None), (30_000, 8)])
+def test_the_model_does_not_depend_on_the_number_of_threads(n: int, n_states: int | None) -> None:
+    # The second table has several blocks of rows, which threads share.
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(6000, 4))
-    y = np.where(x[:, 0] * x[:, 1] + 0.3 * rng.normal(size=6000) > 0, "yes", "no")
-    data = pd.DataFrame(x, columns=list("abcd")).assign(e=rng.choice(list("pq"), 6000), y=y)
-    one, two = (fc.learn(data, "y", seed=0, n_jobs=jobs).to_record().arrays for jobs in (1, 2))
+    x = rng.normal(size=(n, 4))
+    y = np.where(x[:, 0] * x[:, 1] + 0.3 * rng.normal(size=n) > 0, "yes", "no")
+    data = pd.DataFrame(x, columns=list("abcd")).assign(e=rng.choice(list("pq"), n), y=y)
+    one, two = (
+        fc.learn(data, "y", seed=0, n_jobs=jobs, n_states=n_states).to_record().arrays
+        for jobs in (1, 2)
+    )
     assert one.keys() == two.keys()
     for name, array in one.items():
         np.testing.assert_array_equal(array, two[name], err_msg=name)

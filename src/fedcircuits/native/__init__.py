@@ -97,7 +97,7 @@ def n_threads() -> int:
 
 
 @contextmanager
-def threads(number: int) -> Iterator[None]:
+def using_threads(number: int) -> Iterator[None]:
     """Let compiled loops that are called inside use so many threads."""
     before = _threads.set(number)
     try:

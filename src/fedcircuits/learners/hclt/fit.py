@@ -37,6 +37,7 @@ from fedcircuits.learners.hclt.tree.sizes import (
     states_for_classes,
 )
 from fedcircuits.learners.hclt.tree.tree_em import EmOptions, fit_em, refit_over
+from fedcircuits.native import using_threads
 from fedcircuits.native.threads import one_thread
 
 Progress = Callable[[float, str], None]
@@ -98,7 +99,7 @@ def fit_rows(
         train = sample
         held = Sample(validation[0], np.ones(len(validation[0])), validation[1])
     # The products are small: a second BLAS thread would mostly wait for the first.
-    with one_thread():
+    with one_thread(), using_threads(options.n_jobs):
         notify(0.0, "structure")
         found = search_tree(
             train, held, cards, rng, sizes, is_tree, notify, n_classes, _n_trees(options)

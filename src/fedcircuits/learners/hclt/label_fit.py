@@ -42,7 +42,12 @@ from fedcircuits.learners.hclt.tilt.priors import tilt_layout
 from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
 from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem, class_logits, fit_tilt
-from fedcircuits.learners.hclt.tilt.transition_trial import class_sweeps, try_class_transitions
+from fedcircuits.learners.hclt.tilt.transition_trial import (
+    Sweep,
+    carried_over,
+    class_sweeps,
+    try_class_transitions,
+)
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.sizes import MAX_TILT_CELLS, MAX_TRIAL_CELLS
 from fedcircuits.learners.hclt.tree.tree_em import column_marginals
@@ -127,12 +132,13 @@ def fit_label(
         if has_transitions or not cross_validated:
             no_held = held.take(_NO_ROWS)
             main = make_folds(base, train, no_held, rng)[0] if cross_validated else folds[0]
-            best = fit_fold(base, main, layout, prior, options.n_tilt_steps)
-        if has_transitions:
+            fitted = fit_fold(base, main, layout, prior, options.n_tilt_steps)
             assert main.tables is not None
+            best = Sweep(fitted, main.tables)
+        if has_transitions:
             notify(0.8, "class transitions")
             best, n_sweeps, tried = try_class_transitions(
-                best, train, held, layout, prior, main.tables, _CLASS_SWEEPS, n_unseen, rng
+                best.model, train, held, layout, prior, best.tables, _CLASS_SWEEPS, n_unseen, rng
             )
             if options.class_transitions:
                 n_sweeps = max(n_sweeps, 1)
@@ -145,7 +151,7 @@ def fit_label(
                 joined = train.joined(held)
                 asked = np.arange(len(fold_of))
             else:
-                log_tilt = _log_posterior(best, held)
+                log_tilt = _log_posterior(best.model, held)
                 joined, fold_of = train, _NO_ROWS
             if options.label_cuts is not None:
                 assert everything.targets is not None
@@ -174,15 +180,22 @@ def fit_label(
             final = partial(final_head, trial, seen, head_options, seed)
         final = beside(final, options.n_jobs)
     notify(0.9, "last steps on all rows")
-    base = untilted(final_tree, n_classes)
-    rows = prepare_rows(base, everything.codes, everything.labels, everything.weights)
-    problem = TiltProblem(base, rows, layout, prior)
-    start = problem.pack(*tables[:3], _of_first_tree(tables[3], final_tree.n_states))
-    vector, report["tilt"] = fit_tilt(problem, start, options.n_tilt_steps)
-    model = problem.model_at(vector).sharpened(sharpness)
-    if n_sweeps > 0:
-        fitted = problem.unpack(vector)
-        *_, model = class_sweeps(model, everything, layout, prior, fitted, n_sweeps, rng)
+    if n_sweeps > 0 and final_tree.n_states == trial_tree.n_states and best.model.trees[1:]:
+        # All rows move the tables that training rows have placed.
+        model = carried_over(best.model, trial_tree, final_tree)
+        (last,) = class_sweeps(model, everything, layout, prior, best.tables, 1, rng)
+        model = last.model
+    else:
+        base = untilted(final_tree, n_classes)
+        rows = prepare_rows(base, everything.codes, everything.labels, everything.weights)
+        problem = TiltProblem(base, rows, layout, prior)
+        start = problem.pack(*tables[:3], _of_first_tree(tables[3], final_tree.n_states))
+        vector, report["tilt"] = fit_tilt(problem, start, options.n_tilt_steps)
+        model = problem.model_at(vector).sharpened(sharpness)
+        if n_sweeps > 0:
+            placed = problem.unpack(vector)
+            *_, last = class_sweeps(model, everything, layout, prior, placed, n_sweeps, rng)
+            model = last.model
     if final is None:
         return model, None, report
     notify(0.95, "trees on all rows")

@@ -19,6 +19,7 @@ from fedcircuits.learners.hclt.head.tree_growing import (
     TreeGrower,
     goes_left,
 )
+from fedcircuits.native import kernels
 
 Loss = Literal["squared_error", "gamma"]
 
@@ -112,6 +113,12 @@ Targets = FloatArray | IntegerArray
 
 def _two_classes(outputs: FloatArray, labels: Targets) -> Part:
     f = outputs[:, 0]
+    native = kernels()
+    if native is not None:
+        target = np.asarray(labels, dtype=np.float64)
+        gradient, hessian, loss = (np.empty(f.size) for _ in range(3))
+        native.call("two_class_loss", f.size, f, target, gradient, hessian, loss)
+        return gradient[:, None], hessian[:, None], loss
     p = 1.0 / (1.0 + np.exp(-f))
     loss = np.logaddexp(0.0, f) - labels * f
     return (p - labels)[:, None], (p * (1.0 - p))[:, None], loss

@@ -89,7 +89,12 @@ class CompiledSteps:
         return pointer(addresses(kept)), len(batch.weights), float(batch.weights.sum()), kept
 
     def step(
-        self, native: Kernels, number: int, rate: float, tilt_rate: float, scales: tuple[float, float]
+        self,
+        native: Kernels,
+        number: int,
+        rate: float,
+        tilt_rate: float,
+        scales: tuple[float, float],
     ) -> None:
         """One step on a batch."""
         at, n, weight, _ = self._batches[number]

@@ -13,9 +13,10 @@ from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tree.chow_liu import one_hot
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
-from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns
+from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns, row_blocks
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass
 from fedcircuits.native import kernels
+from fedcircuits.native.in_order import in_order
 
 
 @dataclass(frozen=True)
@@ -104,20 +105,26 @@ def prepare_rows(
         weights: (n,) row weights.
         dtype: Float type of the stored evidence, the largest array of a fit.
     """
-    evidence, log_scale = [], []
-    for tree in model.trees:
-        rows, scale = TreePass(tree, dtype).root_evidence(codes)
-        evidence.append(rows)
-        log_scale.append(scale)
     tree = model.trees[0]
+    evidence = np.empty((len(model.trees), len(codes), tree.n_states), dtype=dtype)
+    log_scale = np.empty(evidence.shape[:2])
+    passes = [TreePass(mine, dtype) for mine in model.trees]
+
+    def fill(part: slice) -> None:
+        patterns = block_patterns(tree, codes[part])
+        for tree_pass, mine, scale in zip(passes, evidence, log_scale, strict=True):
+            tree_pass.add_root_evidence(patterns, mine[part], scale[part])
+
+    for _ in in_order(fill, list(row_blocks(len(codes), tree))):
+        pass
     hole_rows = np.flatnonzero((codes < 0).any(axis=1))
     return Rows(
         indicator=one_hot(codes, model.trees[0].cards),
         labels=labels,
         weights=weights / weights.sum(),
         n_effective=float(weights.sum()),
-        evidence=np.stack(evidence),
-        log_scale=np.stack(log_scale),
+        evidence=evidence,
+        log_scale=log_scale,
         complete=np.asarray((codes >= 0).all(axis=1), dtype=np.float64),
         hole_rows=hole_rows,
         hole_codes=codes[hole_rows],

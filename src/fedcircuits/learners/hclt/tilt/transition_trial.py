@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample
 from fedcircuits.learners.hclt.tilt.class_transitions import (
     AdamOptions,
@@ -18,9 +20,19 @@ from fedcircuits.learners.hclt.tilt.priors import TiltLayout, TiltPrior
 from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tilt.tilt_fit import Scores, TiltProblem, fit_tilt, score
+from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 
 # What class transitions must take off the objective to be worth their parameters, nats a row.
 _LEAST_GAIN = 5e-4
+_TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A tilted tree, and its tilt as the tables it is the sum of."""
+
+    model: TiltedTree
+    tables: Tables
 
 
 def try_class_transitions(
@@ -33,7 +45,7 @@ def try_class_transitions(
     n_sweeps: int,
     n_unseen: int,
     rng: np.random.Generator,
-) -> tuple[TiltedTree, int, list[dict[str, float | None]]]:
+) -> tuple[Sweep, int, list[dict[str, float | None]]]:
     """Sweeps of Adam on class-dependent transitions and L-BFGS on the tilt.
 
     The first `n_unseen` of the held rows are those that the model's tree has not seen.
@@ -43,16 +55,18 @@ def try_class_transitions(
     rows that the given model's tree has not seen, the label's on all.
 
     Returns:
-        The model of the best sweep on the held rows, its number (0: the one given) and a report.
+        The best sweep on the held rows, its number (0: the model given) and a report.
     """
     assert held.labels is not None
     before = score(model, prepare_rows(model, held.codes, held.labels, held.weights))
     report = [before.summary()]
-    best, best_sweep, highest, latest = model, 0, 0.0, -np.inf
+    best, best_sweep, highest, latest = Sweep(model, tables), 0, 0.0, -np.inf
     needed = 2.0 if len(held.codes) < FEW_VALIDATION_ROWS else 1.0
     states = class_sweeps(model, train, layout, prior, tables, n_sweeps, rng)
     for number, current in enumerate(states, start=1):
-        after = score(current, prepare_rows(current, held.codes, held.labels, held.weights))
+        after = score(
+            current.model, prepare_rows(current.model, held.codes, held.labels, held.weights)
+        )
         report.append(after.summary())
         gain, error = _objective_gain(before, after, n_unseen)
         if gain > max(needed * error, _LEAST_GAIN, highest):
@@ -79,8 +93,8 @@ def class_sweeps(
     tables: Tables,
     n_sweeps: int,
     rng: np.random.Generator,
-) -> Iterator[TiltedTree]:
-    """The model after every sweep of Adam epochs on all tables and L-BFGS on the tilt."""
+) -> Iterator[Sweep]:
+    """What there is after every sweep of Adam epochs on all tables and L-BFGS on the tilt."""
     assert train.labels is not None
     adam = AdamOptions(batch_size=512 if len(train.codes) >= 2000 else 64)
     current = with_class_trees(model)
@@ -96,4 +110,26 @@ def class_sweeps(
         vector, _ = fit_tilt(problem, start, 25)
         tables = problem.unpack(vector)
         current = problem.model_at(vector)
-        yield current
+        yield Sweep(current, tables)
+
+
+def carried_over(model: TiltedTree, before: LatentTree, after: LatentTree) -> TiltedTree:
+    """The model with what a tree learned since the model started from it: p after / before."""
+
+    def moved(table: FloatArray, old: FloatArray, new: FloatArray) -> FloatArray:
+        found = table * new / np.maximum(old, _TINY)
+        return np.asarray(found / found.sum(axis=-1, keepdims=True))
+
+    emissions = tuple(
+        moved(*tables)
+        for tables in zip(model.trees[0].emissions, before.emissions, after.emissions, strict=True)
+    )
+    trees = tuple(
+        replace(
+            after,
+            transitions=moved(tree.transitions, before.transitions, after.transitions),
+            emissions=emissions,
+        )
+        for tree in model.trees
+    )
+    return replace(model, trees=trees)

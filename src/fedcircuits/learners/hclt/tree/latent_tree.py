@@ -131,6 +131,15 @@ class Counts:
             weight=0.0,
         )
 
+    def add(self, other: Counts) -> None:
+        """Add others' counts, in place."""
+        self.root += other.root
+        self.pairs += other.pairs
+        for mine, theirs in zip(self.emissions, other.emissions, strict=True):
+            mine += theirs
+        self.log_likelihood += other.log_likelihood
+        self.weight += other.weight
+
     def blend(self, other: Counts, share: float, scale: float) -> None:
         """Replace the counts by (1 - share) * self + share * scale * other."""
         keep, take = 1.0 - share, share * scale

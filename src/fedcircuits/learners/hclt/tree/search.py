@@ -86,7 +86,7 @@ def search_tree(
         return Found(best, (best.tree,), {}, {})
     tried = {str(sizes.n_states): best.best_score}
     while sizes.halve and best.tree.n_states > 2:
-        other = fits.fit(best.tree.n_states // 2)
+        other = fits.fit(best.tree.n_states // 2, best.best_score)
         tried[str(other.tree.n_states)] = other.best_score
         if other.best_score <= best.best_score:
             break
@@ -159,8 +159,8 @@ class _Fits:
             options = replace(options, n_iterations=min(15, sizes.n_iterations))
         self._options = options
 
-    def fit(self, n_states: int) -> EmResult:
-        """EM from a new start."""
+    def fit(self, n_states: int, worth: float = -np.inf) -> EmResult:
+        """EM from a new start; it ends early where it will not reach a score."""
         train, held = self._train, self._held
         start = initial_tree(*self._structure, self._marginals, n_states, train.codes, self._rng)
         return fit_em(
@@ -171,6 +171,7 @@ class _Fits:
             self._rng,
             (held.codes, held.weights) if self.has_validation else None,
             lambda fraction, text: self._notify(0.05 + 0.5 * fraction, text),
+            worth,
         )
 
     def row_scores(self, tree: LatentTree) -> FloatArray:

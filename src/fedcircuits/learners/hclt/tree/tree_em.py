@@ -18,6 +18,10 @@ from fedcircuits.learners.hclt.tree.along_axis import smoothed
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns, row_blocks
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass
+from fedcircuits.native.in_order import in_order
+
+# Steps as good as the last one that a run may still hope for.
+HOPEFUL_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,7 @@ def fit_em(
     rng: np.random.Generator,
     validation: tuple[IntegerArray, FloatArray] | None = None,
     progress: Callable[[float, str], None] | None = None,
+    worth: float = -np.inf,
 ) -> EmResult:
     """Run EM from `start`.
 
@@ -238,21 +243,16 @@ def fit_em(
         rng: Order of the warm-up batches.
         validation: Held-out (rows, weights) for the early stop; none to run all steps.
         progress: Called with (fraction done, text).
+        worth: Validation log-likelihood that the run is for: steps gain less and less, so it ends
+            once `HOPEFUL_STEPS` more like the last one would not reach it.
     """
     priors = column_marginals(codes, start.cards, weights)
     tree = start
     if options.n_warmup_epochs > 0 and len(codes) >= 2 * options.batch_size:
         tree = _warm_up(tree, codes, weights, options, priors, rng, progress)
 
-    blocks = [
-        (block_patterns(tree, codes[rows]), weights[rows]) for rows in row_blocks(len(codes), tree)
-    ]
-    held_out = []
-    if validation is not None:
-        held_out = [
-            (block_patterns(tree, validation[0][rows]), validation[1][rows])
-            for rows in row_blocks(len(validation[0]), tree)
-        ]
+    blocks = _compressed(tree, codes, weights)
+    held_out = [] if validation is None else _compressed(tree, *validation)
     train_curve: list[float] = []
     validation_curve: list[float] = []
     best, best_score = tree, -np.inf
@@ -263,9 +263,8 @@ def fit_em(
     converged = False
     for step in range(options.n_iterations):
         counts = Counts.zeros(tree)
-        tree_pass = TreePass(tree, options.dtype)
-        for patterns, row_weights in blocks:
-            tree_pass.add_counts(patterns, row_weights, counts)
+        for found in in_order(TreePass(tree, options.dtype).counts_of, blocks):
+            counts.add(found)
         train_curve.append(counts.log_likelihood / counts.weight)
         tree = maximise(counts, tree, options.smoothing, priors)
         if validation is not None:
@@ -274,6 +273,9 @@ def fit_em(
             stale = 0 if current > best_score + options.tolerance else stale + 1
             if current > best_score:
                 best, best_score = tree, current
+            gain = max(current - validation_curve[-2], 0.0)
+            if best_score + HOPEFUL_STEPS * gain < worth:
+                break
         if progress is not None:
             progress((step + 1) / options.n_iterations, f"EM step {step + 1}")
         if stale >= options.patience:
@@ -332,6 +334,18 @@ def refit_over(
     return trees, in_states
 
 
+def _compressed(
+    tree: LatentTree, codes: IntegerArray, weights: FloatArray
+) -> list[tuple[Patterns, FloatArray]]:
+    """Blocks of rows (n, D), compressed, with their weights."""
+    return list(
+        in_order(
+            lambda rows: (block_patterns(tree, codes[rows]), weights[rows]),
+            list(row_blocks(len(codes), tree)),
+        )
+    )
+
+
 def _warm_up(
     tree: LatentTree,
     codes: IntegerArray,
@@ -378,9 +392,9 @@ def _mean_log_likelihood(
     tree: LatentTree, blocks: list[tuple[Patterns, FloatArray]], dtype: npt.DTypeLike
 ) -> float:
     """Weighted mean log-likelihood of compressed rows."""
-    tree_pass = TreePass(tree, dtype)
+    scores = in_order(TreePass(tree, dtype).pattern_log_likelihood, [p for p, _ in blocks])
     total, weight = 0.0, 0.0
-    for patterns, weights in blocks:
-        total += float(weights @ tree_pass.pattern_log_likelihood(patterns))
+    for (_, weights), logs in zip(blocks, scores, strict=True):
+        total += float(weights @ logs)
         weight += float(weights.sum())
     return total / weight

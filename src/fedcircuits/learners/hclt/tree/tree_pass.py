@@ -308,10 +308,22 @@ class TreePass:
         log_scale = np.empty(len(codes))
         for rows in row_blocks(len(codes), self.tree):
             patterns = block_patterns(self.tree, codes[rows])
-            up = self.upward(patterns)
-            evidence[rows] = up.root[patterns.row_index]
-            log_scale[rows] = up.log_scale[patterns.row_index]
+            self.add_root_evidence(patterns, evidence[rows], log_scale[rows])
         return evidence, log_scale
+
+    def add_root_evidence(
+        self, patterns: Patterns, evidence: AnyFloat, log_scale: FloatArray
+    ) -> None:
+        """Fill in the scaled evidence of the root's states (n, H) and its log scale (n,)."""
+        up = self.upward(patterns)
+        np.take(up.root, patterns.row_index, axis=0, out=evidence, mode="clip")
+        np.take(up.log_scale, patterns.row_index, out=log_scale, mode="clip")
+
+    def counts_of(self, block: tuple[Patterns, FloatArray]) -> Counts:
+        """The expected counts of compressed rows with weights (n,)."""
+        counts = Counts.zeros(self.tree)
+        self.add_counts(*block, counts)
+        return counts
 
     def add_counts(self, patterns: Patterns, weights: FloatArray, counts: Counts) -> None:
         """Add the expected counts of compressed rows with weights (n,) to `counts`, in place."""
