@@ -25,6 +25,8 @@ from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 # What class transitions must take off the objective to be worth their parameters, nats a row.
 _LEAST_GAIN = 5e-4
 _TINY = 1e-30
+# Rows that sweeps of Adam look at; the tilt after them sees all.
+_MAX_ADAM_ROWS = 200_000
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,11 @@ def class_sweeps(
     assert train.labels is not None
     adam = AdamOptions(batch_size=512 if len(train.codes) >= 2000 else 64)
     current = with_class_trees(model)
-    batches = make_batches(current, train.codes, train.labels, train.weights, adam.batch_size, rng)
+    seen = train
+    if len(train.codes) > _MAX_ADAM_ROWS:
+        seen = train.take(rng.choice(len(train.codes), size=_MAX_ADAM_ROWS, replace=False))
+    assert seen.labels is not None
+    batches = make_batches(current, seen.codes, seen.labels, seen.weights, adam.batch_size, rng)
     for _ in range(n_sweeps):
         current = adam_epochs(current, batches, adam, rng)
         rows = prepare_rows(current, train.codes, train.labels, train.weights)
