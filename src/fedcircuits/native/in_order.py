@@ -16,9 +16,9 @@ Answer = TypeVar("Answer")
 def in_order(work: Callable[[Item], Answer], items: Sequence[Item]) -> Iterator[Answer]:
     """Answers of work on every item, in the order of the items.
 
-    As many at a time as there are threads (`native.using_threads`); a caller that adds answers up as
-    they come adds them in the same order whatever their number. Work must leave alone what other
-    items' work reads.
+    As many at a time as there are threads (`native.using_threads`); a caller that adds answers up
+    as they come adds them in the same order whatever their number. Work must leave alone what
+    other items' work reads.
     """
     n = min(n_threads(), len(items))
     if n < 2:
