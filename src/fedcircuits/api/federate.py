@@ -329,7 +329,8 @@ class FederationRun:
             server = Server.start(transport, alone, self._planner(fed.rule))
             if set(server.schema.names) != set(fed.fitted.schema.names):
                 missing = set(fed.fitted.schema.names) - set(server.schema.names)
-                raise ClientError(name, f"it lacks {', '.join(map(repr, sorted(missing)[:5]))}")
+                lacks = ", ".join(map(repr, sorted(missing)[:5]))
+                raise ClientError(name, f"its table lacks columns of the federation: {lacks}")
             found = fit_like(fed.fitted, name, server, self._take(server))
         except BaseException:
             transport.close()

@@ -280,7 +280,7 @@ class OverParts(Density):
 
     @property
     def answers_events(self) -> bool:
-        """Where all parts do."""
+        """Whether events are answered exactly: where all parts answer them."""
         return all(part.answers_events for part in self.parts)
 
     # --- posteriors -------------------------------------------------------------------------------

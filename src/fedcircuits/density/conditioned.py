@@ -134,12 +134,12 @@ class Conditioned(Density):
 
     @property
     def n_parameters(self) -> int:
-        """Those of the base."""
+        """Number of parameters of the density that was conditioned."""
         return self.base.n_parameters
 
     @property
     def is_exact(self) -> bool:
-        """As the base."""
+        """Whether answers are exact: as the density that was conditioned."""
         return self.base.is_exact
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class FitReport:
-    """Account of one fit.
+    """What one fit did: learner, seconds, sizes, likelihoods, choices and warnings.
 
     Attributes:
         learner: name of the learner.

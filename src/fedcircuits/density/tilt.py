@@ -35,7 +35,7 @@ class Tilt:
 
     @property
     def n_classes(self) -> int:
-        """Y."""
+        """Number of classes Y."""
         return int(self.c.size)
 
     @property

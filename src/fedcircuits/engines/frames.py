@@ -9,7 +9,7 @@ HEAD = struct.Struct("<QIQ")  # number of the call, length of the verb, length o
 
 
 def frame(number: int, verb: str, payload: bytes) -> bytes:
-    """One frame."""
+    """Return number, verb and payload as the bytes of one frame."""
     name = verb.encode()
     return HEAD.pack(number, len(name), len(payload)) + name + payload
 

@@ -199,7 +199,7 @@ class Answers:
         return data[32:] if hashlib.sha256(data[32:]).digest() == data[:32] else None
 
     def put(self, key: str, reply: bytes) -> None:
-        """Keep a reply."""
+        """Keep a reply on disk under its request."""
         encoding.write(self._folder / key, hashlib.sha256(reply).digest() + reply)
 
 

@@ -56,7 +56,7 @@ def image_schema(height: int, width: int, channels: int = 1, colour: Colour = "r
 def image_table(
     images: NDArray[np.generic], observed: NDArray[np.bool_] | None = None, colour: Colour = "rgb"
 ) -> Table:
-    """Images as a table.
+    """Return images as an encoded table, one variable a pixel.
 
     Args:
         images: Levels 0 .. 255, shape (n, h, w) or (n, h, w, 3); a masked array's masked pixels

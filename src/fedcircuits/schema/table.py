@@ -69,7 +69,7 @@ class Table:
         return np.ones(len(self)) if self.weights is None else self.weights
 
     def rows(self, which: slice | IntArray | BoolArray) -> Table:
-        """Some of the rows."""
+        """Return some of the rows."""
         weights = None if self.weights is None else self.weights[which]
         return replace(
             self,

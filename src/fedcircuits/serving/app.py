@@ -25,7 +25,7 @@ _TOKEN = [Depends(HTTPBearer(auto_error=False))]
 
 
 def make_app(workers: Workers, limits: Limits, token: str, name: str) -> Gate:
-    """Returns the application.
+    """Returns the FastAPI application that answers questions to one model.
 
     Args:
         workers: processes that answer questions to the model.

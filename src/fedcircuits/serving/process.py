@@ -43,7 +43,7 @@ class _Protocol(H11Protocol):
         self._clock = self.loop.call_later(WAITING, self._close_if_waiting, seen)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the clock."""
+        """Stop the clock of a connection that was lost."""
         self._clock.cancel()
         super().connection_lost(exc)
 

@@ -75,7 +75,7 @@ class _Process:
 
 @dataclass(eq=False)
 class _Job:
-    """One question under way.
+    """A question that a worker is answering.
 
     Attributes:
         process: that works on it; None while there is none.

@@ -38,7 +38,7 @@ class Numbers:
 
     @staticmethod
     def of_logs(logs: FloatArray) -> Numbers:
-        """From logarithms (S, L)."""
+        """Return tables with scales, made from logarithms (S, L)."""
         level = logs.max(axis=1, initial=-np.inf)
         level = np.where(np.isfinite(level), level, 0.0)
         rows = np.exp(logs - level[:, None])
@@ -49,7 +49,7 @@ class Numbers:
         )
 
     def joined(self, other: Numbers) -> Numbers:
-        """The rows of both."""
+        """Return the tables with the rows of both."""
         dropped = None
         if self.dropped is not None or other.dropped is not None:
             parts = [n.dropped if n.dropped is not None else 0 * n.level for n in (self, other)]

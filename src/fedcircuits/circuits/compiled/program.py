@@ -74,7 +74,7 @@ class Program:
 
     @staticmethod
     def of(circuit: Circuit) -> Program:
-        """Lay out a circuit."""
+        """Return the program of a circuit: its nodes as blocks in the order of evaluation."""
         layout = _Layout(circuit)
         for step in circuit.plan.steps:
             layout.add(step)

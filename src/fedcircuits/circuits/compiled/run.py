@@ -27,7 +27,7 @@ MOST_NUMBERS = 2**22  # flows kept at once
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What one pass found.
+    """What one compiled pass has computed: values of the root, flows, leaves of trees.
 
     Attributes:
         log_prob: (n,) value of the root.

@@ -19,7 +19,7 @@ def write_job(
     sites: Mapping[str, str],
     settings: Mapping[str, Mapping[str, Any]],
 ) -> Path:
-    """Write a job.
+    """Write the folder of a job for NVFlare.
 
     Args:
         folder: to write in.

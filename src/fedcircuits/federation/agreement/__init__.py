@@ -1,6 +1,8 @@
 """Agreement rules: how clients agree on what belongs together; runs at the server.
 
-A rule has the file of its name; `joint` and `latent` have a second one for each form.
+A rule has the file of its name; `joint` and `latent` have a second one for each form. Besides:
+`auto.py` chooses among them, `planning.py` makes the plan that clients consent to, `newcomer.py` is
+a client that joins later.
 
 A rule has two halves: `train` sends messages and returns fitted parts, `glue` is a pure function of
 the fitted parts. So a client can leave, and the rest is glued again without training.

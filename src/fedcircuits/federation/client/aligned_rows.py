@@ -1,4 +1,4 @@
-"""A client's aligned rows, in the order of the federation, and what messages say about them."""
+"""Aligning rows at a client: digests of ids, aligned rows by name, the label sent or taken."""
 
 from __future__ import annotations
 

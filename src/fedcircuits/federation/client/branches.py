@@ -93,7 +93,7 @@ Begin = Callable[[JobId, Table, sparse.csr_matrix], Branch]
 
 @dataclass
 class _Open:
-    """One branch under way."""
+    """A branch that is being trained, with the steps it has taken."""
 
     steps: Branch
     number: int

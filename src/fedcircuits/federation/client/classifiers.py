@@ -42,7 +42,7 @@ class GivesProbabilities(ScikitEstimator, Protocol):
 
 
 class Classifier(Protocol):
-    """p(label | features)."""
+    """A client model that only classifies: p(label | features)."""
 
     @property
     def schema(self) -> Schema:
@@ -104,7 +104,7 @@ class DensityClassifier:
 
 @dataclass(frozen=True, eq=False)
 class TreesClassifier:
-    """Trees as they are.
+    """A tree or forest of ours as a client classifier.
 
     Attributes:
         trees: with `posterior`, `features` and `to_record`.
@@ -120,11 +120,11 @@ class TreesClassifier:
 
     @property
     def n_parameters(self) -> int:
-        """As the trees say."""
+        """Number of parameters of the trees."""
         return int(self.trees.n_parameters)
 
     def posterior(self, table: Table) -> FloatArray:
-        """Means over the trees."""
+        """(n, Y) class probabilities, the mean over the trees."""
         return np.asarray(self.trees.posterior(table))
 
     def to_record(self) -> Record | None:
@@ -151,7 +151,7 @@ class ScikitClassifier:
 
     @property
     def schema(self) -> Schema:
-        """What it looks at."""
+        """The variables that the classifier looks at."""
         found: Schema = self.features.schema
         return found
 
@@ -169,7 +169,7 @@ class ScikitClassifier:
         return answer
 
     def to_record(self) -> Record | None:
-        """None: no pickle."""
+        """Return None: a foreign classifier has no record without pickle, so it stays."""
         return None
 
 

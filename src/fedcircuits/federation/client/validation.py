@@ -47,7 +47,7 @@ def evidence(
         return model.log_prob_table(table)
     if request.what == "label":
         return label_log_joint(model, table, label)
-    raise FedcircuitsError(f"no question {request.what!r}")
+    raise FedcircuitsError(f"expected the question 'log_prob' or 'label', found {request.what!r}")
 
 
 def judged(

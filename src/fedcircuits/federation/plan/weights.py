@@ -1,4 +1,4 @@
-"""Weights of the sums at the server.
+"""Weights of the sums at the server: rho of section 3.3, the last step of Algorithm 1.
 
 rho (section 3.3, "infer weights"): the weight of child i of a sum is rho(N_i) over the sum of its
 siblings', rho being the rows behind the client leaves below. The paper defines rho for client

@@ -22,7 +22,7 @@ class Handler(Protocol):
 
     @property
     def name(self) -> str:
-        """The same everywhere."""
+        """Name of the client, the same everywhere."""
         ...
 
     def handle(self, verb: str, payload: bytes) -> bytes:

@@ -52,7 +52,7 @@ class TakeModels:
 
 @dataclass(frozen=True)
 class FittedParts:
-    """What was fitted.
+    """All that a rule has fitted: client models, the rows behind each, tables of counts.
 
     Attributes:
         schema: agreed.

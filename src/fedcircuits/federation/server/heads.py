@@ -29,7 +29,7 @@ LEAST_ERRORS, LEAST_SHARE = 2.0, 0.01
 
 @dataclass(frozen=True, eq=False)
 class ClientHead:
-    """One client's trees.
+    """The boosted trees of one client, and how they are pooled.
 
     Attributes:
         columns: they ask about, in order.

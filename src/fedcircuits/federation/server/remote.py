@@ -165,12 +165,12 @@ class RemoteDensity(Density):
 
     @property
     def n_parameters(self) -> int:
-        """As the client said."""
+        """Number of parameters, as the client has reported it."""
         return self.parameters
 
     @property
     def mpe_is_exact(self) -> bool:
-        """Not known from here."""
+        """Return False: whether completions are exact is known at the client alone."""
         return False
 
     @property

@@ -293,12 +293,12 @@ class Server:
 
     @property
     def subspaces(self) -> tuple[Subspace, ...]:
-        """Distinct columns of M."""
+        """The disjoint subspaces: sets of columns that the same clients hold."""
         return subspaces(self.indicator)
 
     @property
     def setting(self) -> Setting:
-        """Found, never asked for."""
+        """How the table is split, found from who holds which columns."""
         M = self.indicator
         if (M[0] == M).all():
             return "horizontal"

@@ -16,7 +16,7 @@ Direction = Literal["to client", "to server"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One message.
+    """One message as it is counted: client, direction, phase, verb and bytes.
 
     Attributes:
         client: the client that sent or received it.

@@ -12,7 +12,7 @@ from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 
 @dataclass(frozen=True)
 class FittedTree:
-    """A fitted model.
+    """A fitted tree or mixture with its tilt, its head and a report of the fit.
 
     Attributes:
         model: Plain normalised tables, one class without a label.

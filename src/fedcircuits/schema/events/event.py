@@ -74,7 +74,7 @@ class Between(Event):
 
 @dataclass(frozen=True)
 class OneOf(Event):
-    """Some values."""
+    """The event that a value is one of several."""
 
     values: tuple[Any, ...]
 

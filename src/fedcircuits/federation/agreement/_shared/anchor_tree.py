@@ -26,7 +26,7 @@ def table_information(counts: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class AnchorTree:
-    """A forest over subspaces.
+    """A forest over the shared subspaces: which one each hangs on.
 
     Attributes:
         parent: of each subspace, -1 at a root.

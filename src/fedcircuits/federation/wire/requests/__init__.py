@@ -2,7 +2,7 @@
 
 A file has the requests and replies of one step and, below them, the declaration of each message
 (`wire/verbs.py`). To add a message: write request and reply, declare the verb, and write its
-handler: a method of the client marked `@handles(VERB)` (`client/client.py`, `client/tilting.py`).
+handler: a method of the client marked `@handles(VERB)` (`client/client.py` and its parts).
 """
 
 from fedcircuits.federation.wire.message import Failed as Failed

@@ -97,7 +97,7 @@ class SpreadCodes(Message):
 
 @dataclass(frozen=True)
 class CodesSpread(Message):
-    """Client: the tables."""
+    """Client: tables over its columns that stand for its codes' effects."""
 
     tables: TiltTables
 

@@ -146,7 +146,7 @@ class AskNormalisers(Message):
 
 @dataclass(frozen=True)
 class Normalisers(Message):
-    """Client: (models, Y) logs."""
+    """Client: (models, Y) log of what each tilted class of each model sums to."""
 
     log_z: Array
 

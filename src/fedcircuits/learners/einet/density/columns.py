@@ -69,7 +69,7 @@ def column_of(variable: Variable, values: FloatArray, gaussian: bool) -> Column:
 def encode(
     schema: Schema, columns: Sequence[Column], table: Table
 ) -> tuple[NDArray[np.generic], NDArray[np.bool_], FloatArray]:
-    """Numbers for leaves.
+    """Return the values of a table as the numbers that leaves take.
 
     Returns:
         Values (n, D), int16 if all columns are discrete; which are known (n, D); and what each

@@ -167,7 +167,7 @@ class Scaled(NamedTuple):
 
     @staticmethod
     def empty(regions: int, outputs: int, batch: int, like: Tensor) -> Scaled:
-        """Room for some regions."""
+        """Return unfilled scaled values for some regions."""
         shape = (regions, outputs, batch)
         return Scaled(like.new_empty(shape), like.new_empty((regions, 1, batch)))
 

@@ -62,7 +62,7 @@ class Masses:
 
     @staticmethod
     def zeros(network: Network, params: Parameters) -> Masses:
-        """No mass yet."""
+        """Return masses of zero for all nodes, classes and leaf slots."""
         layout, like = network.layout, params.weights
         inner_regions = layout.n_regions - layout.n_leaves
         return Masses(

@@ -77,7 +77,7 @@ class LabelHead(Density):
 
     @property
     def mpe_is_exact(self) -> bool:
-        """Never known to be."""
+        """Return False: the trees of a head may move the most probable value."""
         return False
 
     @property

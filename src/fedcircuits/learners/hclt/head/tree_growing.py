@@ -105,7 +105,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Grown:
-    """One tree.
+    """One grown regression tree as arrays.
 
     Attributes:
         nodes: (N, 5) column or -1 in a leaf, last bin that goes left or -1 for categories, left and

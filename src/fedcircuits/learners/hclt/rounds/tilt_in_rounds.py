@@ -39,7 +39,7 @@ SUFFICIENT, MOST_HALVINGS = 1e-4, 20
 
 @dataclass(frozen=True)
 class ClassCounts:
-    """Summed over all rows.
+    """Rows of each class in each state, summed over the clients.
 
     Attributes:
         cells: (Y, W) rows of each class in each state.
@@ -135,7 +135,7 @@ class _SharedProblem:
         self._alone = TiltProblem(base, none, layout, prior)  # the terms without rows
 
     def minimise(self, start: FloatArray, n_steps: int) -> Generator[Sums, Sums, FloatArray]:
-        """Rounds of L-BFGS."""
+        """Minimise the objective by L-BFGS, one round of sums an evaluation."""
         ones = self.frame.unpack(np.ones_like(start))
         scale = np.concatenate([part.ravel() for part in ones])  # of the vector's coordinates
         search = lbfgs(start, n_steps)

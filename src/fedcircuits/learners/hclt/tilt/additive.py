@@ -39,7 +39,7 @@ Tables = tuple[FloatArray, FloatArray, FloatArray]
 
 @dataclass(frozen=True)
 class AdditiveRows:
-    """Labelled rows.
+    """Labelled rows as indicators of their states.
 
     Attributes:
         indicator: (n, W) one-hot states, empty where missing.
@@ -57,7 +57,7 @@ class AdditiveRows:
 
     @property
     def n_classes(self) -> int:
-        """Y."""
+        """Number of classes Y."""
         return int(self.offset.shape[1])
 
 
@@ -104,7 +104,7 @@ class AdditiveProblem:
         return np.asarray(self.rows.indicator @ self.g(fine, coarse).T + c + self.rows.offset)
 
     def __call__(self, vector: FloatArray) -> tuple[float, FloatArray]:
-        """Objective and gradient."""
+        """Return objective and gradient at a packed vector."""
         tables = self.unpack(vector)
         rows, D, every = self.rows, self._columns, self._every
         logits = self.logits(tables)

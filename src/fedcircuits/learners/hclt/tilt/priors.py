@@ -73,19 +73,19 @@ class TiltLayout:
 
     @property
     def n_fine(self) -> int:
-        """W."""
+        """Number W of entries of the fine tables."""
         return len(self.column_of)
 
     @property
     def n_coarse(self) -> int:
-        """C."""
+        """Number C of entries of the coarse tables."""
         return len(self.coarse_column)
 
 
 def tilt_layout(
     cards: tuple[int, ...], ordered: npt.NDArray[np.bool_], masses: list[FloatArray]
 ) -> TiltLayout:
-    """Layout for coded columns.
+    """Return the layout of fine and coarse tables for coded columns.
 
     Args:
         cards: Number of states of each column.

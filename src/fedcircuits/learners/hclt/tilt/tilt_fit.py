@@ -217,7 +217,7 @@ class TiltProblem:
         return self.model.with_tilt(c, fine + (self.layout.coarse_of @ coarse.T).T, root)
 
     def __call__(self, vector: FloatArray) -> tuple[float, FloatArray]:
-        """Objective and gradient."""
+        """Return objective and gradient at a packed vector."""
         native = kernels()
         if native is None or not self.rows.are_compiled:
             return self._evaluate(vector)

@@ -69,7 +69,7 @@ class LatentTree:
 
     @property
     def n_parameters(self) -> int:
-        """Numbers stored."""
+        """How many numbers the tables of the tree hold."""
         inner = (len(self.parent) - 1) * self.n_states * self.block_size
         return self.n_states + inner + sum(table.size for table in self.emissions)
 

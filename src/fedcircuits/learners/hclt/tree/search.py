@@ -41,7 +41,7 @@ AVERAGED, MAX_EDGE_SIZE = 8, 2**17
 
 @dataclass(frozen=True)
 class Found:
-    """What a search returns.
+    """The trees that a search has kept, and what it has tried.
 
     Attributes:
         result: The run of the first tree.

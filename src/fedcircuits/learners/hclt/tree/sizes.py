@@ -39,7 +39,7 @@ PSEUDO_ROWS = 0.05
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of one fit.
+    """Numbers of states, EM steps and rows of one fit, and pseudo-counts.
 
     Attributes:
         n_states: H of a tree or K of a mixture; the largest tried.
