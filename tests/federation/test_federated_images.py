@@ -7,8 +7,10 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.federation.client.describe import describe
-from fedcircuits.learners import EiNet
 from fedcircuits.schema.images import image_frame, image_schema
+
+pytest.importorskip("torch")
+from fedcircuits.learners import EiNet
 
 LEARNER = EiNet(width=4, epochs=2, batch=20, device="cpu", precision="float64")
 

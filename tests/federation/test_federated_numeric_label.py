@@ -70,6 +70,8 @@ def test_every_query_agrees(federated: Any, rows: pd.DataFrame) -> None:
         assert (density * states).sum() * step == pytest.approx(mean, abs=0.3)
         below = federated.probability({"price": fc.between(-1e9, 90.0)}, given)
         assert density[states <= 90].sum() * step == pytest.approx(below, abs=2e-3)
+        ends = federated.interval("price", 0.9, given)
+        assert federated.cdf("price", list(ends), given).tolist() == pytest.approx([0.05, 0.95])
         drawn = federated.sample(3000, given, seed=1)["price"]
         assert drawn.mean() == pytest.approx(mean, abs=4 * drawn.std() / np.sqrt(3000))
     log_joint = federated.log_prob(rows.iloc[:5])

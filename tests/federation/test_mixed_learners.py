@@ -24,7 +24,8 @@ federate = functools.partial(fc.federate, trust="one owner")
 
 pytestmark = pytest.mark.slow
 
-EiNet = pytest.importorskip("fedcircuits.learners.einet").EiNet
+pytest.importorskip("torch")
+from fedcircuits.learners import EiNet  # noqa: E402
 
 EINET = EiNet(width=4, epochs=2, device="cpu")
 DENSITIES: dict[str, Any] = {"a": Hclt(n_states=4), "b": EINET, "c": "gaussian-mixture"}

@@ -14,9 +14,11 @@ from PIL import Image
 
 import fedcircuits as fc
 from fedcircuits.errors import LearningError, QueryError, SchemaError
-from fedcircuits.learners import EiNet
 from fedcircuits.schema.colour import to_ycocg
 from fedcircuits.schema.images import CHANNELS
+
+pytest.importorskip("torch")
+from fedcircuits.learners import EiNet
 
 Images = NDArray[np.uint8]
 SIDE = 6

@@ -203,6 +203,10 @@ class FederatedCircuit(Composite, HoldsClients):
             return super().masses_table(table, column, regions)
         return one.masses_table(table, column, regions)
 
+    def quantile_table(self, table: Table, column: int, shares: FloatArray) -> FloatArray | None:
+        one = self._one
+        return None if one is None else one.quantile_table(table, column, shares)
+
     def _rows(
         self,
         data: Data,

@@ -78,9 +78,6 @@ class HeadedFederation(FederatedCircuit):
     def covariance_table(self, evidence: Table, columns: list[int]) -> FloatArray:
         return self._whole().covariance_table(evidence, columns)
 
-    def quantile_table(self, table: Table, column: int, shares: FloatArray) -> FloatArray | None:
-        return self._whole().quantile_table(table, column, shares)
-
     def posterior_with_error(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
         return self._whole().posterior_with_error(table, column)
 
