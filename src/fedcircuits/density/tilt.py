@@ -106,3 +106,15 @@ def n_states_of(variable: Variable) -> int:
     if variable.is_coded:
         return variable.n_codes
     return 0 if variable.grid is None else variable.grid.n_states
+
+
+def log_softmax(logits: FloatArray) -> FloatArray:
+    """(n, Y) logs of the normalised exponentials."""
+    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+
+
+def by_class(outputs: FloatArray) -> FloatArray:
+    """(n, Y) one output of trees a class: a single one is the log-odds of the second class."""
+    if outputs.shape[1] > 1:
+        return outputs
+    return np.concatenate([np.zeros_like(outputs), outputs], axis=1)

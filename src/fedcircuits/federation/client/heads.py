@@ -10,6 +10,7 @@ import numpy as np
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density import LearnsForMixing, LearnsTilt
 from fedcircuits.density.contracts import LearnsHead
+from fedcircuits.density.tilt import by_class, log_softmax
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.mailbox import Expected, Mailbox
@@ -124,18 +125,6 @@ class Heads:
 
 def _since(start: float) -> FloatArray:
     return np.array([time.process_time() - start])
-
-
-def by_class(outputs: FloatArray) -> FloatArray:
-    """(n, Y) one output a class: a single one is the log-odds of the second class."""
-    if outputs.shape[1] > 1:
-        return outputs
-    return np.concatenate([np.zeros_like(outputs), outputs], axis=1)
-
-
-def log_softmax(logits: FloatArray) -> FloatArray:
-    """(n, Y) logs of the normalised exponentials."""
-    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
 
 
 def pooled(log_tilt: FloatArray, outputs: Sequence[FloatArray], labels: IntArray) -> m.PoolWeights:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.density.tilt import log_softmax
 from fedcircuits.errors import LearningError
 from fedcircuits.learners.hclt.beside import beside
 from fedcircuits.learners.hclt.head.fit_head import (
@@ -34,7 +35,6 @@ from fedcircuits.learners.hclt.tilt.prior_choice import (
     choose_sharpness,
     fit_fold,
     fold_model,
-    log_normalised,
     make_folds,
     out_of_fold,
 )
@@ -240,4 +240,4 @@ def _log_posterior(model: TiltedTree, sample: Sample) -> FloatArray:
     """(n, Y) log p(y | x) of coded rows."""
     assert sample.labels is not None
     rows = prepare_rows(model, sample.codes, sample.labels, sample.weights)
-    return log_normalised(class_logits(model, rows)[0])
+    return log_softmax(class_logits(model, rows)[0])

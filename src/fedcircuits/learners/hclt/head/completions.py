@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.density.tilt import log_softmax
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.circuit_pass import CircuitPass
 from fedcircuits.learners.hclt.head.class_pass import (
@@ -162,7 +163,7 @@ class Completer:
         return self._both(log_joint, self.trees.outputs_of_bins(self.bins(table)))
 
     def _both(self, log_joint: FloatArray, outputs: FloatArray) -> tuple[FloatArray, FloatArray]:
-        log_tilt = log_joint - np.logaddexp.reduce(log_joint, axis=1)[:, None]
+        log_tilt = log_softmax(log_joint)
         return log_tilt, self.pool.log_posterior(log_tilt, outputs)
 
     def _rows_per_chunk(self, copies: int) -> int:
@@ -185,7 +186,7 @@ class Completer:
         n_drawn = n_drawn or self.n_drawn
         for part, rows in table.chunks(self._rows_per_chunk(1 + n_drawn // 2)):
             up = self.passes.upward(self.codes(rows))
-            log_tilt = up.log_joint - np.logaddexp.reduce(up.log_joint, axis=1)[:, None]
+            log_tilt = log_softmax(up.log_joint)
             given = None if label is None else label[part]
             yield part, log_tilt, self._completions(rows, up, log_tilt, given, n_drawn)
 
@@ -274,7 +275,7 @@ class Completer:
         drawn = np.empty_like(codes)
         for start in range(0, len(distinct), size):
             up = self.passes.upward(distinct[start : start + size])
-            log_tilt = up.log_joint - np.logaddexp.reduce(up.log_joint, axis=1)[:, None]
+            log_tilt = log_softmax(up.log_joint)
             first, last = np.searchsorted(back[order], [start, start + len(up.codes)])
             mine = order[first:last]
             seeds = rng.integers(0, 2**64, size=mine.size, dtype=np.uint64, endpoint=False)

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
+from fedcircuits.density.tilt import by_class, log_softmax
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
 from fedcircuits.learners.hclt.head.number_trees import NumberTrees
-from fedcircuits.learners.hclt.head.pool import Pool, by_class, fit_pool, log_softmax
+from fedcircuits.learners.hclt.head.pool import Pool, fit_pool
 from fedcircuits.learners.hclt.sample import Sample
 
 # A head stays if it takes this many paired standard errors, and this share, off the log-loss.

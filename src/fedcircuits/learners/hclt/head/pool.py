@@ -14,6 +14,7 @@ import numpy as np
 from scipy import optimize
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
+from fedcircuits.density.tilt import by_class, log_softmax
 
 # How far log-odds may move: the least of these that costs at most so many nats a row.
 LIMITS, LIMIT_COST = (2.0, 3.0, 4.0, 6.0), 5e-4
@@ -57,18 +58,6 @@ class Pool:
     def _logits(self, log_tilt: FloatArray, outputs: FloatArray) -> FloatArray:
         """(n, P) a log t + b f + c."""
         return np.asarray(self.tilt * log_tilt + self.trees * by_class(outputs) + self.shift)
-
-
-def by_class(outputs: FloatArray) -> FloatArray:
-    """(n, P) one output a class: a single one is the log-odds of the second class."""
-    if outputs.shape[1] > 1:
-        return outputs
-    return np.concatenate([np.zeros_like(outputs), outputs], axis=1)
-
-
-def log_softmax(logits: FloatArray) -> FloatArray:
-    """(n, P) logs of the normalised exponentials."""
-    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
 
 
 def limited(log_tilt: FloatArray, logits: FloatArray, limit: float) -> FloatArray:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.density.tilt import log_softmax
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample
 from fedcircuits.learners.hclt.tilt.priors import (
@@ -202,11 +203,6 @@ def out_of_fold(
     answer, fold_of = np.empty((n, models[0].n_classes)), np.empty(n, dtype=np.int64)
     for number, (model, fold) in enumerate(zip(models, folds, strict=True)):
         assert fold.checked is not None
-        answer[fold.checked_rows] = log_normalised(class_logits(model, fold.checked)[0])
+        answer[fold.checked_rows] = log_softmax(class_logits(model, fold.checked)[0])
         fold_of[fold.checked_rows] = number
     return answer, fold_of
-
-
-def log_normalised(logits: FloatArray) -> FloatArray:
-    """(n, Y) logs of the normalised exponentials."""
-    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
