@@ -23,8 +23,10 @@ from contracts.faulty import FAULTS
 from contracts.loopback import own_network
 from fedcircuits.api.client_spec import client_from_spec
 from fedcircuits.engines import LocalEngine
-from fedcircuits.engines.nvflare.engine import NvflareEngine
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
+
+pytest.importorskip("nvflare", reason="the extra [nvflare] is not installed")
+from fedcircuits.engines.nvflare.engine import NvflareEngine
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 OPTIONS: dict[str, Any] = {"label": "bought", "agreement": "product"}

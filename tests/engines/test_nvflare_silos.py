@@ -28,8 +28,6 @@ from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from contracts.loopback import own_network
 from fedcircuits.cli.federation_file import read_parties
-from fedcircuits.engines.nvflare.engine import Parties, free_port
-from fedcircuits.engines.nvflare.kits import Kits
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement import Em
 from fedcircuits.federation.policy.policy import Policy
@@ -37,6 +35,10 @@ from fedcircuits.federation.policy.run import earlier_runs
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CLUSTERS, JobId, JobKind, ModelName
 from fedcircuits.federation.wire.steps import Facts
+
+pytest.importorskip("nvflare", reason="the extra [nvflare] is not installed")
+from fedcircuits.engines.nvflare.engine import Parties, free_port
+from fedcircuits.engines.nvflare.kits import Kits
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 POLICY = """
