@@ -26,8 +26,11 @@ def share_in_bins(grid: Grid, x: np.ndarray) -> np.ndarray:
         (12, 23, False),
         (13, 26, False),
         (13, 65, True),
-        (256, 1280, True),
-        (256, 1279, False),
+        (48, 240, True),
+        (48, 239, False),
+        (49, 1959, False),
+        (256, 10240, True),
+        (256, 10239, False),
         (257, 10_000, False),
         (1, 1, False),
         (1, 2, True),
@@ -237,7 +240,7 @@ def test_discrete_at_each_client_but_not_in_the_union(integer: bool) -> None:
 
 
 def test_discrete_in_the_union_but_at_no_client(rng: np.random.Generator) -> None:
-    parts = [rng.integers(0, 250, 1000).astype(float) for _ in range(2)]
+    parts = [rng.integers(0, 100, 2500).astype(float) for _ in range(2)]
     assert Sketch.of(parts[0]).points.size != 0
     same_grid(parts)
     assert Sketch.merge([Sketch.of(p) for p in parts]).to_grid().is_discrete

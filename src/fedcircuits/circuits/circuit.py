@@ -35,6 +35,7 @@ from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError, StructureError
 from fedcircuits.schema import Grid, Schema, Table
 from fedcircuits.schema.events import Region
+from fedcircuits.schema.grids.decimals import grid_from_json
 from fedcircuits.schema.grids.quantiles import quantiles_on
 
 
@@ -354,7 +355,7 @@ def _from_record(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Circui
         if grid == "variable":
             grid = schema.variables[column].grid
         elif grid is not None:
-            grid = Grid.from_json(grid)
+            grid = grid_from_json(grid)
         group = LeafGroup(family, column, first, params, grid)
         groups.append(group)
         first += group.size

@@ -3,7 +3,8 @@
 The rule: strings and pandas categoricals are categorical; truth values, and numbers that are only
 0 and 1, are binary; other numbers that are whole throughout are counts, whatever their type; all
 other numbers are continuous. Of numbers with few distinct values (at most 12, each twice on
-average, or at most 256, each five times on average) every value is an atom of the grid.
+average, or 48, each five times, or 256, each forty times) every value is an atom of the grid. Where
+all values are written with a few decimals, the variable has that many.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
+from fedcircuits.schema.grids.decimals import decimals_of
 from fedcircuits.schema.grids.sketch import MANY_VALUES
 from fedcircuits.schema.numbers import coerced
 from fedcircuits.schema.times import time_of, to_numbers
@@ -156,6 +158,7 @@ def _infer_one(
     return Variable(
         name, kind, domain=interval, closed=domain is not None, declared=declared, unit=unit,
         time=time,
+        decimals=decimals_of(numbers) if kind == "continuous" and time is None else None,
     )  # fmt: skip
 
 

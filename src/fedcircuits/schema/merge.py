@@ -95,9 +95,15 @@ def _merge_pair(name: str, client_a: str, a: Variable, client_b: str, b: Variabl
     grid = a.grid if a.grid is not None else b.grid
     if grid is not None and (grid.integer, grid.missing) != (kind == "count", missing_state):
         grid = None  # made for another kind of variable than the merged one
-    return Variable(
-        name, kind, (), domain, closed, declared, unit, grid, missing_state, time=a.time
+    both = a.decimals is not None and b.decimals is not None
+    # Whole numbers have no decimals, which fits any number of them.
+    decimals = (
+        max(a.decimals or 0, b.decimals or 0) if both or "count" in (a.kind, b.kind) else None
     )
+    return Variable(
+        name, kind, (), domain, closed, declared, unit, grid, missing_state, time=a.time,
+        decimals=decimals if kind == "continuous" and decimals else None,
+    )  # fmt: skip
 
 
 def _described(variable: Variable) -> str:

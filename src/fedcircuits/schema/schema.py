@@ -218,4 +218,6 @@ def variable_grid(
         n_bins=n_bins,
         missing=variable.missing_state,
         atom_share=atom_share,
+        # The few states of a label are classes, whose quantiles are asked for by the thousand.
+        decimals=variable.decimals if atom_share is None else None,
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import SchemaError
+from fedcircuits.schema.grids.decimals import grid_from_json
 from fedcircuits.schema.grids.grid import Grid
 from fedcircuits.schema.times import from_numbers
 
@@ -74,6 +75,7 @@ class Variable:
         missing_state: whether "observed to be missing" is a state of its own.
         time: what the numbers stand for, where they are dates, times or durations
             (`fedcircuits.schema.times`); None for plain numbers.
+        decimals: with how many decimals all values were written, None if not with a small number.
         ordered: whether the categories came as a pandas categorical and go back as one: None if
             not, else whether it was ordered.
     """
@@ -89,6 +91,7 @@ class Variable:
     missing_state: bool = False
     time: str | None = None
     ordered: bool | None = None
+    decimals: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -205,6 +208,7 @@ class Variable:
             "missing_state": self.missing_state,
             **({} if self.time is None else {"time": self.time}),
             **({} if self.ordered is None else {"ordered": self.ordered}),
+            **({} if self.decimals is None else {"decimals": self.decimals}),
         }
 
     @staticmethod
@@ -226,10 +230,11 @@ class Variable:
             closed=bool(record["closed"]),
             declared=bool(record["declared"]),
             unit=record["unit"],
-            grid=None if grid is None else Grid.from_json(grid),
+            grid=None if grid is None else grid_from_json(grid),
             missing_state=bool(record["missing_state"]),
             time=_optional(record.get("time"), str),
             ordered=_optional(record.get("ordered"), bool),
+            decimals=_optional(record.get("decimals"), int),
         )
 
 

@@ -41,7 +41,7 @@ class Cut:
     def _parts(self) -> FloatArray:
         """(k, n_states) P(interval | state)."""
         shares = self.grid.mass_between(*self._ends)
-        if not self.grid.integer:
+        if not self.grid.is_spaced:
             # A single number has a probability at an atom alone, not in the bin around it.
             points = np.array([i.is_point for i in self.region.intervals], dtype=bool)
             smooth = np.ones(self.grid.n_states, dtype=bool)

@@ -14,14 +14,14 @@ def quantiles_on(grid: Grid, masses: FloatArray, shares: FloatArray) -> FloatArr
     """(n, k) the smallest values with at least a share of the mass below or at them.
 
     Bins are cut at the atoms inside them, which leaves pieces and points in one order along the
-    axis. None on the integers, where a piece has steps of its own.
+    axis. None where values lie apart, since a piece has steps of its own then.
 
     Args:
         grid: of the number.
         masses: (n, S) of the states; a state for "missing" is left out.
         shares: (k,) between 0 and 1.
     """
-    if grid.integer:
+    if grid.is_spaced:
         return None
     ends = np.unique(np.concatenate([[-inf, inf], grid.edges, grid.atoms]))
     lower, upper = ends[:-1], ends[1:]  # open intervals between the ends

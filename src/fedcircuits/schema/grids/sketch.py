@@ -11,16 +11,23 @@ over to make one point, they are not sent at all. Rows are counted, whatever the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.schema.grids.decimals import DecimalGrid
 from fedcircuits.schema.grids.grid import Grid
 from fedcircuits.schema.grids.make_grid import Column, Points, make_grid, unseen_grid
 
 FEW_VALUES = 12  # this many distinct values, each twice on average, are discrete at once ...
-MANY_VALUES = 256  # ... and up to this many if they repeat
-REPEATS = 5  # this often on average
+SOME_VALUES = 48  # ... so are these, if they repeat ...
+REPEATS = 5  # this often on average ...
+MANY_VALUES = 256  # ... and these, where each has the rows of a bin
+ROWS_PER_VALUE = 40
+# Among more values an atom stands out: its rows are this many times those of its neighbours. Values
+# rounded to few digits repeat, too, but about as often as the next ones.
+STANDS_OUT, NEIGHBOURS = 4.0, 5
 # Share of the rows that makes a value an atom among continuous ones, if it repeats that often too:
 # in a short table the share alone would make an atom of every single value.
 HEAVY_SHARE = 0.0025
@@ -34,14 +41,23 @@ EVEN_END = 3**0.5  # where rows that lie evenly end, in standard deviations from
 def looks_discrete(n_distinct: int, n_rows: float) -> bool:
     """Whether a numeric column is discrete: few distinct values, or more that repeat."""
     few = n_distinct <= FEW_VALUES and n_rows >= 2 * n_distinct
-    return few or (n_distinct <= MANY_VALUES and n_rows >= REPEATS * n_distinct)
+    some = n_distinct <= SOME_VALUES and n_rows >= REPEATS * n_distinct
+    return few or some or (n_distinct <= MANY_VALUES and n_rows >= ROWS_PER_VALUE * n_distinct)
 
 
 def _is_atom(rows: FloatArray) -> BoolArray:
     """Which of all the distinct values of a column are atoms, from the rows behind each (k,)."""
     if looks_discrete(rows.size, rows.sum()):
         return np.ones(rows.size, dtype=bool)
-    return np.asarray(rows >= max(REPEATS, HEAVY_SHARE * rows.sum()))
+    heavy = np.asarray(rows >= max(REPEATS, HEAVY_SHARE * rows.sum()))
+    at = np.flatnonzero(heavy)
+    width = min(NEIGHBOURS, (rows.size - 1) // 2)
+    if at.size and width:
+        padded = np.pad(rows, width, mode="reflect")
+        around = np.lib.stride_tricks.sliding_window_view(padded, 2 * width + 1)[at]
+        others = np.delete(around, width, axis=1)  # (heavy values, 2 * width)
+        heavy[at] = rows[at] >= STANDS_OUT * np.median(others, axis=1)
+    return heavy
 
 
 @dataclass(frozen=True)
@@ -128,6 +144,7 @@ class Sketch:
         n_bins: int | None = None,
         missing: bool = False,
         atom_share: float | None = None,
+        decimals: int | None = None,
     ) -> Grid:
         """The grid: a state per value where values repeat, quantile bins elsewhere.
 
@@ -137,7 +154,15 @@ class Sketch:
             n_bins: number of quantile bins, by default one per 20 rows up to 48.
             missing: whether the grid has a state for missing values.
             atom_share: share of the rows from which a value is an atom, by default a small one.
+            decimals: with which all values are written, None if not with a small number.
         """
+        if decimals is not None and not integer and self.n_rows:
+            scale = 10.0**decimals
+            ends = None if domain is None else (_steps(domain[0], scale), _steps(domain[1], scale))
+            whole = self._in_steps(scale).to_grid(
+                integer=True, domain=ends, n_bins=n_bins, missing=missing, atom_share=atom_share
+            )
+            return DecimalGrid.of_steps(whole, decimals)
         if self.n_rows == 0:
             return unseen_grid(integer, domain, missing)
         atoms, atom_rows, points = self._split(atom_share)
@@ -153,6 +178,19 @@ class Sketch:
             (float(self.outer[0]), float(self.outer[1])),
         )
         return make_grid(column, integer=integer, domain=domain, n_bins=n_bins, missing=missing)
+
+    def _in_steps(self, scale: float) -> Sketch:
+        """The sketch of the values times `scale`, which are whole."""
+        return Sketch(
+            np.rint(self.heavy * scale),
+            self.heavy_rows,
+            np.asarray(_steps(self.points, scale)),  # means of several rows are not whole
+            self.point_rows,
+            self.point_spreads * scale,
+            np.rint(self.ends * scale),
+            self.exact,
+            self.outer,
+        )
 
     def _range(self) -> tuple[tuple[float, float], tuple[bool, bool]]:
         """Lowest and highest value as far as known, and whether no row lies beyond them."""
@@ -199,6 +237,11 @@ class Sketch:
         low, high = values[order][at_low], values[order][at_high]
         spread = (highest - lowest) / 10 or abs(highest) / 10 or 1.0
         return (float(low - lowest) or float(spread), float(highest - high) or float(spread))
+
+
+def _steps(x: Any, scale: float) -> Any:
+    """Numbers times `scale`, without the last digits that multiplying leaves."""
+    return np.round(np.asarray(x, dtype=float) * scale, 6)
 
 
 def _apart(

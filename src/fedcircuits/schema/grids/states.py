@@ -157,6 +157,11 @@ class GridStates:
         return self.atoms.size > 0 and self.edges.size <= 2
 
     @property
+    def is_spaced(self) -> bool:
+        """Whether values lie apart (on the integers), so that each has a mass of its own."""
+        return self.integer
+
+    @property
     def atom_states(self) -> IntArray:
         """(k,) state of each atom."""
         return self._numbering[0]
