@@ -18,7 +18,7 @@ def mixed(n: int, seed: int = 0, gaps: float = 0.0) -> pd.DataFrame:
     """A number with atoms, a count, a colour, a flag and a label that go together."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 3, size=n)
-    number = np.where(rng.random(n) < 0.3, 0.0, np.round(rng.normal(2.0 * group, 1.0), 3))
+    number = np.where(rng.random(n) < 0.3, 0.0, rng.normal(2.0 * group, 1.0))
     frame = pd.DataFrame(
         {
             "number": number,

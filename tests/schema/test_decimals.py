@@ -129,3 +129,26 @@ def test_clients_agree_on_the_larger_number_of_decimals() -> None:
     assert (fed.sample(50, seed=1)["b"].round(2) == fed.sample(50, seed=1)["b"]).all()
     two = two.assign(b=two["b"] / 3)
     assert fc.federate({"one": one, "two": two}, seed=0).schema["b"].decimals is None
+
+
+def test_queries_of_a_learned_model_are_sums_over_the_values() -> None:
+    rng = np.random.default_rng(4)
+    a = np.clip(np.round(rng.normal(0, 1.2, 400), 1), -4, 4)
+    rows = pd.DataFrame({"a": a, "y": np.where(a + rng.normal(0, 1, 400) > 0, "up", "down")})
+    model = fc.learn(rows, label="y", head=False, domains={"a": (-4, 4)}, seed=0)
+    assert model.schema["a"].decimals == 1
+    values = np.arange(-40, 41) / 10
+    grid = model.schema["a"].grid
+    assert grid is not None
+    step = np.where(np.isin(values, grid.atoms), 1.0, 0.1)
+    up = np.exp(model.log_prob(pd.DataFrame({"a": values, "y": "up"}))).to_numpy() * step
+    down = np.exp(model.log_prob(pd.DataFrame({"a": values, "y": "down"}))).to_numpy() * step
+    assert up.sum() + down.sum() == pytest.approx(1, abs=1e-9)
+    given = {"a": fc.between(-0.35, 1.2)}
+    inside = (values >= -0.35) & (values <= 1.2)
+    share = up[inside].sum() / (up + down)[inside].sum()
+    assert model.probability({"y": "up"}, given) == pytest.approx(share, abs=1e-9)
+    mean = (values * up).sum() / up.sum()
+    assert model.expectation("a", {"y": "up"}) == pytest.approx(mean, abs=1e-9)
+    square = (values**2 * up).sum() / up.sum()
+    assert model.variance("a", {"y": "up"}) == pytest.approx(square - mean**2, abs=1e-9)
