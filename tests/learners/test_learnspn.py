@@ -62,7 +62,7 @@ class TestContract(DensityContract):
         group = rng.integers(0, 2, 400)
         data = pd.DataFrame(
             {
-                "size": np.round(np.clip(rng.normal(group, 0.4), -1, 2), 1),
+                "size": np.clip(rng.normal(group, 0.4), -1, 2),
                 "colour": np.array(["r", "g", "b"])[np.minimum(group + (rng.random(400) < 0.3), 2)],
                 "count": rng.binomial(4, 0.2 + 0.5 * group),
             }

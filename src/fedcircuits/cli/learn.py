@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedcircuits.api.learn import learn, make_learner
 from fedcircuits.cli import held_out
+from fedcircuits.cli.federation_file.draft import missing_spellings
 from fedcircuits.cli.output import Output
 from fedcircuits.cli.rows import holds_images
 from fedcircuits.density import Density
@@ -56,6 +57,10 @@ def run(
             f"{data} has {beyond.n_rows} rows and is learned in batches; scores are those of "
             f"{SCORED_ROWS} random rows"
         )
+    if isinstance(rows, pd.DataFrame) and not missing_values:
+        missing_values = list(missing_spellings({"": rows}))
+        if missing_values:
+            out.note(f"read as missing: {', '.join(map(repr, missing_values))}")
     for file in (output, report_to):
         if file is not None and (file.is_dir() or not file.parent.exists()):
             # An error now rather than after the work.
@@ -65,13 +70,17 @@ def run(
         "missing_values": missing_values, "seed": seed,
     }  # fmt: skip
     tests = read(test, sep=sep) if test is not None else None
+    if tests is not None and missing_values:
+        tests = tests.replace(missing_values, None)
     start = time.perf_counter()
     with out.progress() as progress:
         source, left_out = (rows, []) if beyond is None else (data, drop)
         model = learn(source, label=labels, drop=left_out, progress=progress, **settings, **memory)
     model.save(output)
     seconds = time.perf_counter() - start
-    known = rows[list(model.schema.names)] if isinstance(rows, pd.DataFrame) else rows
+    known = rows
+    if isinstance(rows, pd.DataFrame):
+        known = rows[list(model.schema.names)].replace(missing_values, None)
     mean = model.mean_log_prob(known)
     out.say(f"{model!r}")
     n_rows = len(rows) if beyond is None else beyond.n_rows

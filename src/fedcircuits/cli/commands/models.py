@@ -29,7 +29,9 @@ def learn(
     ] = None,
     missing_value: Annotated[
         list[str] | None,
-        typer.Option(help="A text that means a missing value, such as '?'; may be repeated."),
+        typer.Option(
+            help="A text that means a missing value; may be repeated. By default: '?' and such."
+        ),
     ] = None,
     drop: Annotated[
         list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
