@@ -166,7 +166,6 @@ def test_no_progress_bar_when_not_a_terminal(folder: Path) -> None:
     assert "━" not in answer.stderr
 
 
-<<<<<<< HEAD
 def test_a_file_beyond_memory_is_learned_in_batches(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=21_000)
@@ -186,7 +185,8 @@ def test_a_file_beyond_memory_is_learned_in_batches(tmp_path: Path) -> None:
     assert found["fit_report"]["sizes"]["training rows"] == 21_000
     expected = fc.learn(frame, rows_in_memory=1_000).log_prob(frame)
     np.testing.assert_array_equal(fc.load(tmp_path / "m.fc").log_prob(frame), expected)
-=======
+
+
 def test_learn_finds_texts_that_mean_missing_and_says_so(tmp_path: Path) -> None:
     rows = pd.DataFrame({"age": [str(20 + i % 30) for i in range(120)], "y": ["a", "b"] * 60})
     rows.loc[::10, "age"] = "?"
@@ -197,4 +197,3 @@ def test_learn_finds_texts_that_mean_missing_and_says_so(tmp_path: Path) -> None
     assert found.returncode == 0, found.stderr
     assert "read as missing: '?'" in found.stderr
     assert fc.load(tmp_path / "m.fc").schema["age"].kind == "count"
->>>>>>> eeb6a49 (learn finds texts that mean a missing value, and scores rows that hold them)
