@@ -12,8 +12,7 @@ import numpy as np
 
 from fedcircuits.arrays import Bytes, IntArray
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, StorageError
-from fedcircuits.federation.plan.indicator import BoolMatrix, feature_indicator
-from fedcircuits.federation.plan.subspaces import Subspace, subspaces
+from fedcircuits.federation.server.holdings import Holdings
 from fedcircuits.federation.server.merged_schema import (
     described_schema,
     with_grids,
@@ -25,7 +24,6 @@ from fedcircuits.federation.wire.ids import fingerprint, numbered
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_choice
 from fedcircuits.federation.wire.seeds import named_rng
-from fedcircuits.federation.wire.steps import Facts, LabelAt, Setting
 from fedcircuits.federation.wire.transport import REFUSED, ClientAwayError, RefusedError, Transport
 from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema
@@ -35,7 +33,7 @@ Request = TypeVar("Request", bound=m.Message)
 Reply = TypeVar("Reply", bound=m.Message)
 
 
-class Server:
+class Server(Holdings):
     """One run with a set of clients.
 
     Attributes:
@@ -277,56 +275,6 @@ class Server:
                     f"It was lost because: {why}"
                 )
             self.label = None  # the run ends with an error, whose `rest` is the others' model
-
-    # --- who holds what ---------------------------------------------------------------------------
-
-    @property
-    def features(self) -> list[str]:
-        """All variables but the label, in the schema's order."""
-        return [name for name in self.schema.names if name != self.label]
-
-    @property
-    def indicator(self) -> BoolMatrix:
-        """M over clients and features, the label set aside."""
-        held = {c: [n for n in self.held[c] if n != self.label] for c in self.clients}
-        return feature_indicator(held, self.clients, self.features)
-
-    @property
-    def subspaces(self) -> tuple[Subspace, ...]:
-        """The disjoint subspaces: sets of columns that the same clients hold."""
-        return subspaces(self.indicator)
-
-    @property
-    def setting(self) -> Setting:
-        """How the table is split, found from who holds which columns."""
-        M = self.indicator
-        if (M[0] == M).all():
-            return "horizontal"
-        return "vertical" if (M.sum(axis=0) == 1).all() else "hybrid"
-
-    @property
-    def label_holders(self) -> list[str]:
-        """Clients that hold the label, also those that were sent it."""
-        return [c for c in self.clients if self.label is not None and self.label in self.held[c]]
-
-    @property
-    def label_owners(self) -> list[str]:
-        """Clients whose own column the label is; where all are lost, those that were sent it."""
-        own = [c for c in self._sent_label if c in self.clients]
-        return own or self.label_holders
-
-    @property
-    def label_is_shared(self) -> bool:
-        """Whether every client holds the label, as a column of its own or because it was sent."""
-        return self.label is not None and len(self.label_holders) == len(self.clients)
-
-    @property
-    def facts(self) -> Facts:
-        """What a plan depends on."""
-        at_all: LabelAt = "everybody" if self.label_is_shared else "some"
-        shared = sum(space.is_shared for space in self.subspaces)
-        label = at_all if self.label_holders else "nobody"
-        return Facts(self.setting, label, max(1, shared), len(self.clients))
 
     # --- alignment --------------------------------------------------------------------------------
 

@@ -235,13 +235,10 @@ class Hclt:
     ) -> tuple[Arrays, FloatArray]:
         """Boost trees that tell classes apart (see `LearnsHead`)."""
         columns = list(range(len(table.schema)))
-        n_codes = [len(v.categories) if v.is_coded else 0 for v in table.schema]
-        weights = table.row_weights
-        rows = Sample(
-            np.zeros((len(table), 0), dtype=np.int32), weights, classes, as_features(table, columns)
-        )
-        codes = np.array(n_codes, dtype=np.int64)
-        return trees_and_outputs(rows, held, codes, min_rows, seed, mixed, worth)
+        n_codes = np.array([len(v.categories) if v.is_coded else 0 for v in table.schema])
+        none, values = np.zeros((len(table), 0), dtype=np.int32), as_features(table, columns)
+        rows = Sample(none, table.row_weights, classes, values)
+        return trees_and_outputs(rows, held, n_codes, min_rows, seed, mixed, worth)
 
     def in_rounds(self, table: Table, rng: np.random.Generator) -> Generator[Sums, Sums, Density]:
         """Learn together with others that hold other rows of the same columns (see `in_rounds.py`).

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedcircuits.learners.hclt.tilt.compiled_trees import CompiledTrees
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
-from fedcircuits.learners.hclt.tree.tree_pass import starts_with_missing
+from fedcircuits.learners.hclt.tree.cell_tables import starts_with_missing
 from fedcircuits.native import Kernels, Pointer, addresses, n_threads, pointer
 
 if TYPE_CHECKING:

@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.learners.hclt.tilt.compiled_trees import CompiledTrees
+from fedcircuits.learners.hclt.tree.cell_tables import Tables
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns, identity_patterns
-from fedcircuits.learners.hclt.tree.tree_pass import Tables, TreePass, Upward
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, Upward
 from fedcircuits.native import kernels
 
 

@@ -12,14 +12,9 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
+from fedcircuits.learners.hclt.tree.cell_tables import AnyFloat, Tables, starts_with_missing
 from fedcircuits.learners.hclt.tree.patterns import Patterns
-from fedcircuits.learners.hclt.tree.tree_pass import (
-    AnyFloat,
-    Tables,
-    TreePass,
-    Upward,
-    starts_with_missing,
-)
+from fedcircuits.learners.hclt.tree.tree_pass import TreePass, Upward
 
 
 class TiltedPass:
