@@ -82,11 +82,21 @@ def test_who_leaves_takes_the_trees_along() -> None:
     np.testing.assert_allclose(joined.log_prob(test), fed.log_prob(test), rtol=0, atol=1e-12)
 
 
-def test_columns_that_leave_take_the_head_along() -> None:
+def test_without_columns_is_the_marginal_head_and_all(tmp_path: Path) -> None:
     fed = federated("columns")
     rest = fed.without("v")
-    assert rest.is_exact
+    assert rest.clients == ("u",)
+    assert not rest.is_exact
     check_coherence(rest)
+    test = rows(60, 4)[["a", "b", "y"]]
+    marginal = fed.marginal(["a", "b", "y"])
+    np.testing.assert_array_equal(rest.log_prob(test), marginal.log_prob(test))
+    for smaller in (rest, marginal):
+        smaller.save(tmp_path / "model")
+        np.testing.assert_array_equal(
+            fc.load(tmp_path / "model").predict_proba(test.drop(columns="y"), "y"),
+            rest.predict_proba(test.drop(columns="y"), "y"),
+        )
 
 
 def test_clients_may_have_different_numbers_of_categories() -> None:

@@ -139,6 +139,8 @@ NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "branch": {"jobs": (m.BranchJob(JOB, ("size",)),)},
     "fit_tilt": {"columns": ["size"]},
     "fit_head": {"columns": ["size"]},
+    "say_codes": {"columns": ["size"]},
+    "see_codes": {"columns": ["size"]},
     "codes": {"columns": ["size"], "n_codes": 8},
     "fit_by_codes": {"columns": ["size"]},
     "spread_codes": {"columns": ["size"]},

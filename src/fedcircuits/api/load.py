@@ -55,7 +55,10 @@ def _federated(record: encoding.Record) -> Density:
     from fedcircuits.federation.model.headed_federation import HeadedFederation
     from fedcircuits.federation.model.storage import from_record  # imported where it is needed
 
-    return HeadedFederation.of(from_record(record, decode))
+    left = record.header.get("federation", {}).get("left", [])
+    if not isinstance(left, list) or not all(isinstance(name, str) for name in left):
+        raise StorageError("the federation in the file is not valid: who left it")
+    return HeadedFederation.of(from_record(record, decode), left)
 
 
 def _ensemble(record: encoding.Record) -> FederatedEnsemble:

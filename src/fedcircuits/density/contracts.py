@@ -14,6 +14,7 @@ used through `fit` alone. All learners of `fedcircuits.learners` are declared ag
     LearnsForMixing       for_mixing             rules that average models of different rows
     LearnsTilt            fit_tilt               rules with a label: one tilt over all clients
     LearnsHead            fit_head               the same, more than a tilt says
+    LearnsCodes           say_codes, see_codes   the same, across clients with different columns
     LearnsBranch          branch                 `joint` where columns are split
     LearnsInRounds        in_rounds              `joint` where rows are split
     LearnsClassifier      fit_classifier         federations of classifiers (section 3.2)
@@ -22,6 +23,7 @@ used through `fit` alone. All learners of `fedcircuits.learners` are declared ag
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -180,6 +182,79 @@ class LearnsHead(Learner, Protocol):
             seed: of the boosting.
             mixed: whether outputs will be averaged with those of clients that hold other rows.
             worth: whether first outputs (held, K) are worth the trees of all rows.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SaidCodes:
+    """Trees over a client's own columns, and what they say of its rows.
+
+    Attributes:
+        trees: of all rows, as arrays.
+        leaf: one small tree whose output is the number of a leaf, as arrays.
+        width: of a level.
+        levels: (n, Y - 1) coarse scores, of trees that were not boosted on the row.
+        leaves: (n,) leaf of every row.
+        outputs: (n, K) what the scores are made of.
+    """
+
+    trees: Arrays
+    leaf: Arrays
+    width: float
+    levels: FloatArray
+    leaves: FloatArray
+    outputs: FloatArray
+
+
+@runtime_checkable
+class LearnsCodes(LearnsHead, Protocol):
+    """A learner of boosted trees that see codes of what other clients' trees say of a row.
+
+    How coarse codes are is in `row_codes.py`. Outputs are as if classes had the same size.
+    """
+
+    def say_codes(
+        self,
+        table: Table,
+        classes: IntArray,
+        known: BoolArray,
+        held: BoolArray,
+        min_rows: int,
+        seed: int,
+        given: tuple[Arrays, float] | None,
+    ) -> SaidCodes:
+        """Return trees over a client's own columns, and the codes of its rows.
+
+        Args:
+            table: rows over the columns the trees may ask about.
+            classes: (n,) class of every row.
+            known: (n,) whether it is known.
+            held: (n,) rows left out of the trees that are scored.
+            min_rows: least rows behind a leaf.
+            seed: of the boosting.
+            given: small tree and width of a level of a client with the same columns.
+        """
+        ...
+
+    def see_codes(
+        self,
+        table: Table,
+        codes: FloatArray,
+        classes: IntArray,
+        held: BoolArray,
+        min_rows: int,
+        seed: int,
+    ) -> tuple[Arrays, FloatArray]:
+        """Return trees of all rows as arrays, and (held, K) outputs of trees of the others.
+
+        Args:
+            table: rows over the columns the trees may ask about.
+            codes: (n, senders * Y) scores and leaf of every sender, NaN where it has not the row.
+            classes: (n,) class of every row, all from 0 to the highest among them.
+            held: (n,) rows left out of the trees that are scored.
+            min_rows: least rows behind a leaf.
+            seed: of the boosting.
         """
         ...
 

@@ -19,12 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from fedcircuits.arrays import IntArray
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement._shared.aligned import (
     aligned_rows,
     aligned_share,
     common_rows,
 )
+from fedcircuits.federation.agreement._shared.heads_across import gain_of_head
 from fedcircuits.federation.agreement._shared.validation import (
     EVIDENCE,
     TRIES,
@@ -95,22 +98,59 @@ def choose(
     judged = np.sort(order[:n_validation])
     train = order[n_validation : n_validation + TRIAL_ROWS]
     scores: dict[Rule, m.Judged] = {}
-    tilts = False
+    tilts: dict[str, Tilt] = {}
     with only_rows(server, train, train.size / common.size):
         for rule in rules:
             if isinstance(rule, Latent) and not rule.tilt and not tilts:
                 continue  # the same as with a tilt, which no learner here has
             try:
                 found = rule.train(server, replace(take, keep=True))
-                tilts = tilts or bool(found.tilts)
+                tilts = found.tilts or tilts
                 scores[rule] = judge(server, *rule.glue(found), judged)
             except RefusedError as error:
                 refused[rule] = str(error)
-    rules = [rule for rule in rules if rule in scores]
+        rules = [rule for rule in rules if rule in scores]
+        if tilts and rules and not take.keep:
+            scores = _with_heads_tried(server, rules, scores, tilts, judged)
     if not rules:
         return _fallback(server, given, refused)
     best, reason = _best(rules, scores, "log-loss" if server.label_holders else "-log p(x)")
     return best, _why(server, best, rules, refused, reason, scores)
+
+
+def _with_heads_tried(
+    server: Server,
+    rules: list[Rule],
+    scores: dict[Rule, m.Judged],
+    tilts: Mapping[str, Tilt],
+    judged: IntArray,
+) -> dict[Rule, m.Judged]:
+    """The scores, those of rules that take a head with what it gains.
+
+    The head is tried only where a rule that has none would be taken.
+    """
+    headed = [rule for rule in rules if _takes_head(rule)]
+    if not headed or _best(rules, scores, "")[0] in headed:
+        return scores
+    try:
+        gain = gain_of_head(server, tilts, judged)
+    except RefusedError:
+        return scores
+    better = {
+        rule: replace(
+            scores[rule],
+            log_loss=scores[rule].log_loss - gain,
+            log_prob=scores[rule].log_prob + gain,
+        )
+        for rule in headed
+    }
+    return {**scores, **better}
+
+
+def _takes_head(rule: Rule) -> bool:
+    """Whether trees are pooled into a rule's posterior of the label."""
+    given = (getattr(rule, name, False) for name in ("tilt", "head"))
+    return all(given) and not getattr(rule, LABEL_PRIVATE, False)
 
 
 def _best(rules: list[Rule], scores: Mapping[Rule, m.Judged], measure: str) -> tuple[Rule, str]:

@@ -34,6 +34,7 @@ from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS, Cells
 from fedcircuits.federation.client.heads import Heads
+from fedcircuits.federation.client.heads_across import HeadsAcross
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, for_job, label_counts
 from fedcircuits.federation.client.mailbox import Mailbox
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
@@ -59,7 +60,7 @@ from fedcircuits.native.threads import one_thread
 from fedcircuits.schema import Schema, Table
 
 
-class Client(Aligning, Tilting, Heads, Validation, Coding):
+class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
     """One member of a federation.
 
     Args:

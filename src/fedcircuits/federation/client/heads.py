@@ -13,9 +13,7 @@ from fedcircuits.density.contracts import LearnsHead
 from fedcircuits.density.tilt import by_class, log_softmax
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
-from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.client.own_learner import OwnLearner
-from fedcircuits.federation.client.tilting import TILT, packed_scores, unpacked_scores
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
@@ -26,7 +24,6 @@ LEAST_CLASS_ROWS, HELD_SHARE = 50, 0.2
 LEAST_SHARE = 0.005
 LIMITS, LIMIT_COST = (2.0, 3.0, 4.0, 6.0), 5e-4
 _RIDGE = 1.0
-HEAD = "head"  # purpose of sealed outputs of trees
 
 
 class Heads:
@@ -37,7 +34,6 @@ class Heads:
     _learner: OwnLearner
     _aligned: AlignedRows
     _use: BoolArray | None
-    _mail: Mailbox
 
     def _have(self) -> Table:
         """The client's table on the agreed schema."""
@@ -51,33 +47,20 @@ class Heads:
     def _fit_head(self, request: m.FitHead) -> m.HeadFitted:
         """Trees over the client's own columns."""
         start = time.process_time()
-        nothing = np.zeros(0, dtype=np.uint8)
         learner = self._learner.of_densities(None)
         codes, known = self._classes()
         counts = np.bincount(codes[known], minlength=request.n_classes)
         able = isinstance(learner, LearnsHead) and learner.heads
         if not able or counts.min() < LEAST_CLASS_ROWS:
-            return m.HeadFitted({}, None, nothing, np.zeros(1))
+            return m.HeadFitted({}, None, np.zeros(1))
         assert isinstance(learner, LearnsHead)
         table = self._have().columns(request.columns)
         rng = named_rng(self._seed, self.name, "head")
         rows = np.flatnonzero(known)
         out = np.zeros(len(table), dtype=bool)
-        if request.rows:
-            out[self._aligned.named(request.rows)] = True
-        else:
-            out[rows[rng.random(rows.size) < HELD_SHARE]] = True
+        out[rows[rng.random(rows.size) < HELD_SHARE]] = True
         mine, classes, held = table.rows(rows), codes[rows], out[rows]
         seed = int(rng.integers(2**31))
-        if request.rows:
-            trees, outputs = learner.fit_head(
-                mine, classes, held, request.min_rows, seed, mixed=False, worth=lambda _: True
-            )
-            scores = np.zeros((len(table), request.n_classes))
-            scores[rows[held]] = by_class(outputs)
-            asked = packed_scores(scores[self._aligned.named(request.rows)])
-            sealed = self._mail.seal(asked, request.key, HEAD, request.step, request.rows)
-            return m.HeadFitted(trees, None, sealed.values, _since(start))
         # Each client pools for itself, and the pools are averaged.
         log_tilt = self._held_out_tilt(request, mine, classes, held)
 
@@ -89,7 +72,7 @@ class Heads:
             mine, classes, held, request.min_rows, seed, mixed=True, worth=worth
         )
         pool = pooled(log_tilt, [by_class(outputs)], classes[held]) if trees else None
-        return m.HeadFitted(trees, pool, nothing, _since(start))
+        return m.HeadFitted(trees, pool, _since(start))
 
     def _held_out_tilt(
         self, request: m.FitHead, rows: Table, classes: IntArray, held: BoolArray
@@ -102,25 +85,6 @@ class Heads:
         offset = np.zeros((int((~held).sum()), request.n_classes))
         tilt = learner.fit_tilt(rows.rows(~held), classes[~held], offset, request.min_rows)
         return log_softmax(tilt.c + tilt.scores(rows.rows(held)))
-
-    @handles(m.POOL_HEADS)
-    def _pool_heads(self, request: m.PoolHeads) -> m.HeadsPooled:
-        """Weights of the clients' trees, fitted where the label is."""
-        own = self._mail.key.public
-        if request.key != own:
-            return m.HeadsPooled(own, None)
-        named = self._aligned.named(request.rows)
-        codes, known = self._classes()
-        shape = (request.n_rows, request.c.size)
-
-        pieces = [Expected(piece, TILT, request.rows) for piece in request.tilts]
-        pieces += [Expected(piece, HEAD, request.rows) for piece in request.outputs]
-        opened = self._mail.open(request.step, pieces)
-        scores = [unpacked_scores(values, shape)[known[named]] for values in opened]
-        n_tilts = len(request.tilts)
-        log_tilt = log_softmax(request.c + np.sum(scores[:n_tilts], axis=0))
-        pool = pooled(log_tilt, scores[n_tilts:], codes[named][known[named]])
-        return m.HeadsPooled(own, pool)
 
 
 def _since(start: float) -> FloatArray:
@@ -136,13 +100,8 @@ def pooled(log_tilt: FloatArray, outputs: Sequence[FloatArray], labels: IntArray
         labels: (n,) classes.
     """
     n = len(labels)
-    half = np.arange(n) % 2 == 1
-    gains = np.empty(n)
     before = log_tilt[np.arange(n), labels]
-    for part in (half, ~half):
-        theta = _fitted(log_tilt[~part], [f[~part] for f in outputs], labels[~part])
-        after = log_softmax(_logits(theta, log_tilt[part], [f[part] for f in outputs]))
-        gains[part] = after[np.arange(part.sum()), labels[part]] - before[part]
+    gains = log_of_label(log_tilt, outputs, labels) - before
     theta = _fitted(log_tilt, outputs, labels)
     logits = _logits(theta, log_tilt, outputs)
     moved = log_softmax(logits) - log_tilt
@@ -163,6 +122,19 @@ def pooled(log_tilt: FloatArray, outputs: Sequence[FloatArray], labels: IntArray
         float(gains.std() / np.sqrt(n)),
         n,
     )
+
+
+def log_of_label(
+    log_tilt: FloatArray, outputs: Sequence[FloatArray], labels: IntArray
+) -> FloatArray:
+    """(n,) log-posterior of each row's class by a pool that was fitted on other rows."""
+    n = len(labels)
+    half, answer = np.arange(n) % 2 == 1, np.empty(n)
+    for part in (half, ~half):
+        theta = _fitted(log_tilt[~part], [f[~part] for f in outputs], labels[~part])
+        after = log_softmax(_logits(theta, log_tilt[part], [f[part] for f in outputs]))
+        answer[part] = after[np.arange(part.sum()), labels[part]]
+    return answer
 
 
 def _logits(theta: FloatArray, log_tilt: FloatArray, outputs: Sequence[FloatArray]) -> FloatArray:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcircuits.arrays import Arrays
 from fedcircuits.circuits import Composite
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
@@ -165,6 +166,9 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
     for at, client in enumerate(sorted(found.heads)):
         head = found.heads[client]
         arrays |= {f"head.{at}.{name}": array for name, array in head.trees.arrays().items()}
+        if head.said is not None:
+            arrays |= {f"said.{at}.{name}": a for name, a in head.said.trees.arrays().items()}
+            arrays |= {f"leaf.{at}.{name}": a for name, a in head.said.leaf.arrays().items()}
         arrays[f"pool.{at}.trees"] = head.pool.trees
         arrays[f"pool.{at}.shift"] = head.pool.shift
     return {
@@ -175,6 +179,9 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
                 "client": client,
                 "columns": list(found.heads[client].columns),
                 "together": found.heads[client].n_together,
+                "group": found.heads[client].group,
+                "sees": list(found.heads[client].sees),
+                "width": None if (s := found.heads[client].said) is None else s.width,
                 "pool": {name: getattr(found.heads[client].pool, name) for name in POOL_NUMBERS},
             }
             for client in sorted(found.heads)
@@ -215,14 +222,28 @@ def _tilt(entry: dict[str, Any], record: Record, at: int) -> Tilt:
 
 def _head(entry: dict[str, Any], record: Record, at: int) -> ClientHead:
     """Returns the trees of one client."""
-    prefix = f"head.{at}."
-    trees = {k.removeprefix(prefix): v for k, v in record.arrays.items() if k.startswith(prefix)}
+
+    def trees(prefix: str) -> Arrays:
+        found = record.arrays.items()
+        return {k.removeprefix(prefix): v for k, v in found if k.startswith(prefix)}
+
     numbers = {name: entry["pool"][name] for name in POOL_NUMBERS}
     trees_of, shift = record.arrays[f"pool.{at}.trees"], record.arrays[f"pool.{at}.shift"]
     if trees_of.shape != (1,) or not np.isfinite([*trees_of, *shift, *numbers.values()]).all():
         raise StorageError("the pool of a client's trees in the file is not valid")
     pool = PoolWeights(trees=trees_of, shift=shift, **numbers)
-    return ClientHead.of([str(c) for c in entry["columns"]], trees, pool, int(entry["together"]))
+    width, said = entry.get("width"), None
+    if width is not None:
+        said = (trees(f"said.{at}."), trees(f"leaf.{at}."), float(width))
+    return ClientHead.of(
+        [str(c) for c in entry["columns"]],
+        trees(f"head.{at}."),
+        pool,
+        int(entry["together"]),
+        str(entry.get("group", "")),
+        [str(g) for g in entry.get("sees", [])],
+        said,
+    )
 
 
 def _fitted_from_json(

@@ -28,6 +28,7 @@ from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.completions import as_features
 from fedcircuits.learners.hclt.head.fit_head import trees_and_outputs
 from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
+from fedcircuits.learners.hclt.head.learning_across import LearningAcross
 from fedcircuits.learners.hclt.options import Aim, FitOptions
 from fedcircuits.learners.hclt.report import choices, sizes
 from fedcircuits.learners.hclt.rounds.branch import fit_branch
@@ -55,7 +56,7 @@ MANY_CLASSES, MOST_STATES_MANY_CLASSES = 10, 32
 
 
 @dataclass(frozen=True)
-class Hclt:
+class Hclt(LearningAcross):
     """Learns a hidden Chow-Liu tree by EM; with a label, a tilted circuit.
 
     Everything left at None is chosen from rows and columns (see `sizes.py`).

@@ -86,7 +86,7 @@ def _turn(server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray) -
         server.share_keys()
         key, turn = server.keys[client], server.next_step()
         pieces: list[m.ScorePiece] = []
-        for other, columns, both in _said_by_others(server, client, tilts, rows):
+        for other, columns, both in said_by_others(server, client, tilts, rows):
             there = name_rows(server, other, both)
             tables = tables_of(tilts[other].select(columns))
             place = m.piece_step(turn, len(pieces))
@@ -105,7 +105,7 @@ def _turn(server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray) -
     raise ClientError(client, f"it had another key after each of {TRIES} messages: start it again")
 
 
-def _said_by_others(
+def said_by_others(
     server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray
 ) -> Iterator[tuple[str, list[str], IntArray]]:
     """Who speaks for which columns of which rows, so that every cell is spoken for once."""

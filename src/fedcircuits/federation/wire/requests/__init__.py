@@ -18,6 +18,7 @@ from fedcircuits.federation.wire.requests.consent import *  # noqa: F403
 from fedcircuits.federation.wire.requests.fit import *  # noqa: F403
 from fedcircuits.federation.wire.requests.handshake import *  # noqa: F403
 from fedcircuits.federation.wire.requests.heads import *  # noqa: F403
+from fedcircuits.federation.wire.requests.heads_across import *  # noqa: F403
 from fedcircuits.federation.wire.requests.kmeans import *  # noqa: F403
 from fedcircuits.federation.wire.requests.labels import *  # noqa: F403
 from fedcircuits.federation.wire.requests.query import *  # noqa: F403

@@ -1,8 +1,7 @@
-"""Messages about a head of the label: boosted trees of each client, and how they are pooled.
+"""Messages about a head over clients with the same columns.
 
-Where rows are split a client pools its trees with its own tilt on rows it has left out. Where
-columns are split its trees' outputs of left-out rows go to the label's owner, 8 bits a row and
-class but one, sealed; the owner pools them with the tilt.
+A client pools its boosted trees with its own tilt on rows it has left out (`heads_across.py` has
+the messages of clients with different columns).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
-from fedcircuits.federation.wire.requests.validation import Piece
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
 
@@ -48,51 +46,21 @@ class FitHead(Message):
     Attributes:
         columns: of the client, without the label.
         n_classes: Y.
-        rows: name of aligned rows to leave out; empty to leave out a fifth and pool here.
-        n_rows: how many are named.
-        key: of the label's owner, for outputs of the named rows.
-        step: that they are sealed for.
         min_rows: least rows behind a leaf.
     """
 
     columns: list[str]
     n_classes: int
-    rows: str
-    n_rows: int
-    key: str
-    step: str
     min_rows: int
 
 
 @dataclass(frozen=True)
 class HeadFitted(Message):
-    """Client: trees (none where it has too few rows of a class), and a pool or sealed outputs."""
+    """Client: trees (none where it has too few rows of a class) and their pool."""
 
     trees: Arrays
     pool: PoolWeights | None
-    values: Array
     seconds: Array
-
-
-@dataclass(frozen=True)
-class PoolHeads(Message):
-    """Server, to the label's owner: pool sealed outputs of named rows with sealed tilts."""
-
-    rows: str
-    n_rows: int
-    key: str
-    step: str
-    c: Array
-    tilts: tuple[Piece, ...]
-    outputs: tuple[Piece, ...]
-
-
-@dataclass(frozen=True)
-class HeadsPooled(Message):
-    """Owner: its key and the pool; none where the key is not the one that the request names."""
-
-    key: str
-    pool: PoolWeights | None
 
 
 def _fit_head(request: FitHead, terms: Terms, label: str | None) -> Asked:
@@ -104,21 +72,9 @@ def _fit_head(request: FitHead, terms: Terms, label: str | None) -> Asked:
             f"trees with {request.min_rows} row(s) behind a leaf; the smallest group is "
             f"{terms.min_rows}"
         )
-    elif 0 < request.n_rows < terms.min_rows:
-        fault = f"outputs of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
     elif terms.placement == "remote":
         fault = "trees to take away; models stay here: federate with placement='remote'"
     return Asked(tuple(request.columns), fault)
-
-
-def _pool_heads(request: PoolHeads, terms: Terms, label: str | None) -> Asked:
-    if terms.label == "no" and label is not None:
-        return Asked(fault=f"the label; {LABEL_ALLOWED['no']}")
-    if 0 < request.n_rows < terms.min_rows:
-        return Asked(
-            fault=f"the label of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
-        )
-    return Asked()
 
 
 FIT_HEAD = declare(
@@ -129,30 +85,10 @@ FIT_HEAD = declare(
         "training",
         (
             Reveals("server", Level.AGGREGATES, "boosted trees, `min_rows` rows behind a leaf"),
-            Reveals(
-                "other clients",
-                Level.BOUNDED_CODES,
-                "columns split, to the label's owner: 8 bits a class but one of left-out rows",
-            ),
             Reveals("model", Level.AGGREGATES, "the trees"),
         ),
         costly=True,
         keeps_reply=False,
         asks=_fit_head,
-    )
-)
-POOL_HEADS = declare(
-    Verb(
-        "pool_heads",
-        PoolHeads,
-        HeadsPooled,
-        "training",
-        (
-            Reveals("server", Level.AGGREGATES, "weights of the clients' trees"),
-            Reveals("model", Level.AGGREGATES, "the weights"),
-        ),
-        keeps_reply=False,
-        asks=_pool_heads,
-        groups={"rows with a label": lambda reply: [reply.pool.n_rows] if reply.pool else []},
     )
 )

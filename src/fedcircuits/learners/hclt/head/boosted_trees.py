@@ -111,7 +111,7 @@ class BoostedTrees:
 
     def column_bins(self, column: int, values: FloatArray) -> IntArray:
         """(n,) number of the interval or category of values of one column."""
-        cuts, known = self._cuts[column], self.known_categories[column]
+        cuts, known = self.cuts[column], self.known_categories[column]
         if not known.any():
             found = np.searchsorted(cuts, values, side="left")
             return np.where(np.isnan(values), cuts.size + 1, found)
@@ -155,7 +155,7 @@ class BoostedTrees:
         return self.value[self.feature < 0]
 
     @cached_property
-    def _cuts(self) -> list[FloatArray]:
+    def cuts(self) -> list[FloatArray]:
         """The different thresholds of every column."""
         numeric = (self.feature >= 0) & (self.categories < 0)
         return [
@@ -203,7 +203,7 @@ class BoostedTrees:
         if known.any():
             sides = self.left_categories[self.categories[nodes]]
         else:
-            cuts = self._cuts[column]
+            cuts = self.cuts[column]
             at = np.searchsorted(cuts, self.threshold[nodes])
             sides = np.arange(cuts.size + 1) <= at[:, None]
         return np.concatenate([sides, self.missing_left[nodes][:, None]], axis=1)

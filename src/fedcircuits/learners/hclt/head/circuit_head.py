@@ -7,6 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from fedcircuits.circuits import Circuit
+from fedcircuits.encoding import Record
+from fedcircuits.errors import StorageError
+from fedcircuits.learners.hclt.head.across_trees import AcrossTrees
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.circuit_pass import CircuitPass
 from fedcircuits.learners.hclt.head.completions import Completer
@@ -25,7 +28,9 @@ class CircuitHead(HeadedCircuit):
     circuit: Circuit | None = None
 
     @staticmethod
-    def over(circuit: Circuit, label: str, trees: BoostedTrees, pool: Pool) -> CircuitHead:
+    def over(
+        circuit: Circuit, label: str, trees: BoostedTrees | AcrossTrees, pool: Pool
+    ) -> CircuitHead:
         """Return the head over a circuit."""
         nothing: Any = None
         return CircuitHead(nothing, circuit.schema, label, trees, pool, None, circuit)
@@ -35,6 +40,10 @@ class CircuitHead(HeadedCircuit):
         """The circuit without the trees."""
         assert self.circuit is not None
         return self.circuit
+
+    def to_record(self) -> Record:
+        """Never: it is stored as what it was made of."""
+        raise StorageError("a head over a circuit is stored with its federation: save that")
 
     @cached_property
     def _completer(self) -> Completer:

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.tilt import log_softmax
+from fedcircuits.learners.hclt.head.across_trees import AcrossTrees
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.circuit_pass import CircuitPass
 from fedcircuits.learners.hclt.head.class_pass import (
@@ -30,7 +31,7 @@ from fedcircuits.learners.hclt.head.pool import Pool
 from fedcircuits.learners.prepare import column_codes
 from fedcircuits.schema import Schema, Table, Variable
 
-Outputs = BoostedTrees | NumberTrees
+Outputs = BoostedTrees | NumberTrees | AcrossTrees
 
 # Completions of a row, fewer with many classes or a number, whose passes cost more; up to LISTED
 # they are all taken instead of drawn.

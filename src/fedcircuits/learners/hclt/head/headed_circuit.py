@@ -24,6 +24,7 @@ from fedcircuits.density.by_state import events_by_state
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
+from fedcircuits.learners.hclt.head.across_trees import AcrossTrees
 from fedcircuits.learners.hclt.head.completions import Completions
 from fedcircuits.learners.hclt.head.estimates import error_given_label, mean_error
 from fedcircuits.learners.hclt.head.label_head import LabelHead
@@ -332,6 +333,7 @@ class HeadedCircuit(LabelHead):
             "fit_report": report,
             "pool": {name: getattr(self.pool, name) for name in ("tilt", "trees", "limit")},
         }
+        assert not isinstance(self.trees, AcrossTrees)  # of federations alone
         arrays = {f"tree.{name}": array for name, array in self.tree.arrays().items()}
         arrays |= {f"trees.{name}": array for name, array in self.trees.arrays().items()}
         arrays |= {"pool.shift": self.pool.shift, "pool.classes": self.pool.classes}

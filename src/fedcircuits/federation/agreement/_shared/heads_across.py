@@ -1,0 +1,351 @@
+"""A head over clients with different columns: codes of rows go across the border, sealed.
+
+Clients with the same columns form a group; their trees are averaged, and one small tree numbers the
+leaves for all of them. A client's trees see the codes of other groups, missing where nobody of the
+group has the row. Rows that every group holds and one client with the label holds too are left out
+to pool the groups' trees with the tilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedcircuits.arrays import IntArray
+from fedcircuits.density.tilt import Tilt
+from fedcircuits.errors import ClientError
+from fedcircuits.federation.agreement._shared.aligned import aligned_rows, name_rows
+from fedcircuits.federation.agreement._shared.keys import KEYS
+from fedcircuits.federation.agreement._shared.tilts import TRIES, fit_tilts, said_by_others
+from fedcircuits.federation.agreement._shared.validation import only_rows
+from fedcircuits.federation.client.tilting import tables_of
+from fedcircuits.federation.server.fitted_parts import FittedParts
+from fedcircuits.federation.server.heads import ClientHead, gains_for_certain
+from fedcircuits.federation.server.server import Server
+from fedcircuits.federation.server.tilts import combined
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.federation.wire.steps import MANY, Step, step
+
+HELD_SHARE, MOST_HELD, LEAST_HELD = 0.2, 10_000, 200
+STEPS: tuple[Step, ...] = (
+    *KEYS,
+    step(m.USE_ROWS, 2),
+    step(m.NAME_ROWS, MANY),
+    step(m.SAY_CODES, TRIES),
+    step(m.SEE_CODES, TRIES),
+    step(m.SCORE_TILT, MANY),
+    step(m.POOL_ACROSS, TRIES),
+)
+
+
+@dataclass
+class Border:
+    """One attempt at a head, all sealed for the keys that clients have now.
+
+    Attributes:
+        server: the run.
+        groups: clients with the same columns, by the first of them.
+        pooler: the client that pools.
+        held: (n,) rows that are left out.
+        tilt: fitted to the other rows.
+        turns: the step that each client's codes are sealed for.
+        pooling: the step that the pool's pieces are sealed for.
+        speakers: whose tables speak for which columns of which left-out rows.
+        said: what every client's own trees are.
+        codes: pieces for every client, of groups that are not its own.
+    """
+
+    server: Server
+    groups: dict[str, list[str]]
+    pooler: str
+    held: IntArray
+    tilt: Tilt
+    turns: dict[str, str] = field(init=False)
+    pooling: str = field(init=False)
+    speakers: list[tuple[str, list[str], IntArray]] = field(init=False)
+    said: dict[str, m.CodesSaid] = field(default_factory=dict)
+    codes: dict[str, list[m.GroupPiece]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        server, pooler = self.server, self.pooler
+        self.turns = {client: server.next_step() for client in server.clients}
+        self.pooling = server.next_step()
+        every = {c: self.tilt.select(columns_of(server, c)) for c in server.clients}
+        others = list(said_by_others(server, pooler, every, self.held))
+        self.speakers = [(pooler, columns_of(server, pooler), self.held), *others]
+
+    @property
+    def group_of(self) -> dict[str, str]:
+        """The group of every client."""
+        return {client: g for g, members in self.groups.items() for client in members}
+
+    def others(self, client: str) -> list[str]:
+        """The other groups, in order."""
+        return [g for g in self.groups if client not in self.groups[g]]
+
+    def held_by(self, client: str) -> IntArray:
+        """(n,) left-out rows that a client speaks for: those no earlier one of its group has."""
+        rows = np.intersect1d(self.held, self.server.aligned[client])
+        for other in self.groups[self.group_of[client]]:
+            if other == client:
+                break
+            rows = np.setdiff1d(rows, self.server.aligned[other])
+        return rows
+
+    def sealed(self, client: str, rows: IntArray, recipient: str, step: str) -> m.SealFor:
+        """What a client seals values about rows for."""
+        name = name_rows(self.server, client, rows)
+        return m.SealFor(name, rows.size, self.server.keys[recipient], step)
+
+    def to_pool(self, client: str, layer: int) -> m.SealFor:
+        """What outputs of left-out rows are sealed for: alone (0) or across (1)."""
+        clients = sorted(self.server.clients)
+        at = len(self.speakers) + layer * len(clients) + clients.index(client)
+        step = m.piece_step(self.pooling, at)
+        return self.sealed(client, self.held_by(client), self.pooler, step)
+
+    def recipients(self, client: str) -> list[tuple[str, IntArray]]:
+        """Who sees a client's codes of which rows, every row of a group once."""
+        found = []
+        for other in self.server.clients:
+            if self.group_of[other] == self.group_of[client]:
+                continue
+            both = np.intersect1d(self.server.aligned[client], self.server.aligned[other])
+            for each in self.groups[self.group_of[client]]:
+                if each == client:
+                    break
+                both = np.setdiff1d(both, self.server.aligned[each])
+            if both.size >= self.server.min_rows:
+                found.append((other, both))
+        return found
+
+    def say(self) -> bool:
+        """Have every client say its codes; whether all have trees."""
+        server = self.server
+        leaders = list(self.groups)
+        followers = [c for c in server.clients if c not in leaders]
+        for some in (leaders, followers):
+            to = {client: self.recipients(client) for client in some}
+            asked = {}
+            number = {other: len(self.codes.get(other, ())) for other in server.clients}
+            for client in some:
+                places = []
+                for other, rows in to[client]:
+                    step = m.piece_step(self.turns[other], number[other])
+                    places.append(self.sealed(client, rows, other, step))
+                    number[other] += 1
+                first = self.said.get(self.group_of[client])
+                asked[client] = m.SayCodes(
+                    columns_of(server, client),
+                    n_classes_of(server),
+                    self.to_pool(client, 0),
+                    tuple(places),
+                    first.leaf if first else {},
+                    first.width if first else 1.0,
+                    server.min_rows,
+                )
+            self.said |= server.call(m.SAY_CODES, asked) if asked else {}
+            if not all(self.said[client].trees for client in some):
+                return False
+            for client in some:
+                for (other, rows), piece in zip(to[client], self.said[client].codes, strict=True):
+                    at = self.others(other).index(self.group_of[client])
+                    name = name_rows(server, other, rows)
+                    self.codes.setdefault(other, []).append(
+                        m.GroupPiece(at, name, rows.size, piece)
+                    )
+        return True
+
+    def see(self) -> dict[str, m.CodesSeen]:
+        """Trees that see codes; none where a client has another key by now."""
+        server = self.server
+        asked = {
+            client: m.SeeCodes(
+                columns_of(server, client),
+                n_classes_of(server),
+                self.to_pool(client, 1),
+                server.keys[client],
+                self.turns[client],
+                tuple(self.codes.get(client, ())),
+                len(self.others(client)),
+                server.min_rows,
+            )
+            for client in server.clients
+        }
+        found = server.call(m.SEE_CODES, asked)
+        return found if all(found[c].key == server.keys[c] for c in found) else {}
+
+    def pool(self, seen: Mapping[str, m.CodesSeen]) -> m.PooledAcross:
+        """Weights of the groups' trees, fitted where the label is."""
+        server, pooler = self.server, self.pooler
+        key = server.keys[pooler]
+        tilts: list[m.ScorePiece] = []
+        for client, columns, rows in self.speakers:
+            name, step = name_rows(server, client, rows), m.piece_step(self.pooling, len(tilts))
+            ask = m.ScoreTilt(tables_of(self.tilt.select(columns)), name, rows.size, key, step)
+            sealed = server.call(m.SCORE_TILT, {client: ask})[client]
+            piece = m.Piece(sealed.values, client)
+            tilts.append(m.ScorePiece(name_rows(server, pooler, rows), rows.size, piece))
+
+        def pieces(found: Mapping[str, m.CodesSaid | m.CodesSeen]) -> tuple[m.GroupPiece, ...]:
+            answer = []
+            for client in sorted(found):
+                rows = self.held_by(client)
+                at = list(self.groups).index(self.group_of[client])
+                name = name_rows(server, pooler, rows)
+                answer.append(m.GroupPiece(at, name, rows.size, found[client].outputs))
+            return tuple(answer)
+
+        request = m.PoolAcross(
+            name_rows(server, pooler, self.held),
+            self.held.size,
+            key,
+            self.pooling,
+            self.tilt.c,
+            tuple(tilts),
+            pieces(self.said),
+            pieces(seen),
+            len(self.groups),
+        )
+        return server.call(m.POOL_ACROSS, {pooler: request})[pooler]
+
+    def heads(
+        self, seen: Mapping[str, m.CodesSeen], pooled: m.PooledAcross
+    ) -> dict[str, ClientHead]:
+        """Every client's trees, with its part of the pool."""
+        assert pooled.pool is not None
+        answer = {}
+        for client in self.server.clients:
+            group, said = self.group_of[client], self.said[client]
+            at = list(self.groups).index(group)
+            pool = replace(pooled.pool, trees=pooled.pool.trees[at : at + 1])
+            answer[client] = ClientHead.of(
+                columns_of(self.server, client),
+                seen[client].trees if pooled.across else said.trees,
+                pool,
+                len(self.groups),
+                group,
+                self.others(client) if pooled.across else (),
+                (said.trees, said.leaf, said.width) if pooled.across else None,
+            )
+        return answer
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A head that was pooled."""
+
+    border: Border
+    seen: Mapping[str, m.CodesSeen]
+    pooled: m.PooledAcross
+
+
+def heads_across(server: Server) -> dict[str, ClientHead]:
+    """Every client's trees and the pool of all; none where too few rows or no trees are there."""
+    groups = groups_of(server)
+    pooler, rows = rows_to_pool(server, groups)
+    n_held = min(MOST_HELD, int(HELD_SHARE * rows.size))
+    held = np.sort(named_rng(server.seed, "head").permutation(rows)[:n_held])
+    if not enough(server, groups, held):
+        return {}
+    with only_rows(server, np.setdiff1d(aligned_rows(server), held), 0.0):
+        tilts = fit_tilts(server)
+    made = None if tilts is None else attempt(server, tilts, groups, pooler, held)
+    return {} if made is None else made.border.heads(made.seen, made.pooled)
+
+
+def gain_of_head(server: Server, tilts: Mapping[str, Tilt], judged: IntArray) -> float:
+    """Nats a row that a head takes off the log-loss of rows that no fit has seen, if for certain.
+
+    Args:
+        server: the run; clients leave these rows out.
+        tilts: fitted to the other rows.
+        judged: (n,) aligned rows.
+    """
+    groups = groups_of(server)
+    pooler, rows = rows_to_pool(server, groups)
+    held = np.intersect1d(judged, rows)
+    if not enough(server, groups, held):
+        return 0.0
+    made = attempt(server, tilts, groups, pooler, held)
+    if made is None or made.pooled.pool is None:
+        return 0.0
+    pool = made.pooled.pool
+    return pool.gain if gains_for_certain(pool.gain, pool.error, pool.log_loss) else 0.0
+
+
+def attempt(
+    server: Server,
+    tilts: Mapping[str, Tilt],
+    groups: dict[str, list[str]],
+    pooler: str,
+    held: IntArray,
+) -> Attempt | None:
+    """Trees of all clients and their pool; None where there are none.
+
+    Args:
+        server: the run.
+        tilts: of the clients, fitted to other rows than `held`.
+        groups: clients with the same columns.
+        pooler: who pools.
+        held: (n,) rows that are left out.
+    """
+    tilt = combined(FittedParts(server.schema, server.label, tilts=dict(tilts)))
+    if tilt is None or not np.isfinite(tilt.c).all():
+        return None
+    for _ in range(TRIES):
+        server.share_keys()
+        border = Border(server, groups, pooler, held, tilt)
+        if not border.say():
+            return None
+        seen = border.see()
+        if seen:
+            pooled = border.pool(seen)
+            if pooled.key == server.keys[pooler]:
+                return None if pooled.pool is None else Attempt(border, seen, pooled)
+        server.keys.clear()
+    raise ClientError(pooler, f"keys changed during each of {TRIES} attempts: start it again")
+
+
+def groups_of(server: Server) -> dict[str, list[str]]:
+    """Clients with the same columns, by the first of them."""
+    by_columns: dict[frozenset[str], list[str]] = {}
+    for client in server.clients:
+        by_columns.setdefault(frozenset(columns_of(server, client)), []).append(client)
+    return {members[0]: members for members in by_columns.values()}
+
+
+def rows_to_pool(server: Server, groups: Mapping[str, list[str]]) -> tuple[str, IntArray]:
+    """The client with the label that holds most rows of all groups, and these rows (n,)."""
+    common: IntArray | None = None
+    for members in groups.values():
+        mine = np.unique(np.concatenate([server.aligned[c] for c in members]))
+        common = mine if common is None else np.intersect1d(common, mine)
+    assert common is not None
+    having = [*server.label_owners, *server.label_holders]
+    pooler = max(having, key=lambda c: int(np.isin(common, server.aligned[c]).sum()))
+    return pooler, np.intersect1d(common, server.aligned[pooler])
+
+
+def enough(server: Server, groups: Mapping[str, list[str]], held: IntArray) -> bool:
+    """Whether left-out rows (n,) are enough to pool on, of every client."""
+    of_client = [np.isin(held, server.aligned[c]).sum() for g in groups.values() for c in g]
+    return (
+        len(groups) > 1
+        and held.size >= max(LEAST_HELD, server.min_rows)
+        and min(of_client) >= server.min_rows
+    )
+
+
+def columns_of(server: Server, client: str) -> list[str]:
+    """A client's columns without the label."""
+    return [column for column in server.held[client] if column != server.label]
+
+
+def n_classes_of(server: Server) -> int:
+    """Classes of the label."""
+    assert server.label is not None
+    return server.schema[server.label].n_codes

@@ -1,0 +1,190 @@
+"""What a client does about a head over different columns: says codes, sees others', and pools."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from fedcircuits.arrays import BoolArray, Bytes, FloatArray, IntArray
+from fedcircuits.density.contracts import LearnsCodes
+from fedcircuits.density.row_codes import LEVELS, N_LEAVES
+from fedcircuits.density.tilt import by_class, log_softmax
+from fedcircuits.errors import StorageError
+from fedcircuits.federation.client.aligned_rows import AlignedRows
+from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.heads import LEAST_CLASS_ROWS, log_of_label, pooled
+from fedcircuits.federation.client.mailbox import Expected, Mailbox
+from fedcircuits.federation.client.own_learner import OwnLearner
+from fedcircuits.federation.client.tilting import TILT, packed_scores, unpacked_scores
+from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
+from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.schema import Table
+
+# Paired standard errors by which trees that see codes must be better than those that do not.
+LEAST_ERRORS = 1.0
+CODES, ALONE, ACROSS = "codes of rows", "trees alone", "trees across"  # what is sealed
+_NO_PIECE = m.Piece(np.zeros(0, dtype=np.uint8), "")
+
+
+def packed_row_codes(levels: FloatArray, leaves: FloatArray) -> Bytes:
+    """Return levels (n, Y - 1) and leaves (n,) as bytes."""
+    found = [pack_codes((column + LEVELS).astype(np.int64), 16) for column in levels.T]
+    return np.concatenate([*found, pack_codes(leaves.astype(np.int64), N_LEAVES)])
+
+
+def unpacked_row_codes(packed: Bytes, n_rows: int, n_classes: int) -> FloatArray:
+    """Return the codes (n, Y) that `packed_row_codes` was given, the leaf last."""
+    parts = np.split(packed, n_classes) if packed.size % n_classes == 0 else []
+    if packed.dtype != np.uint8 or not parts:
+        raise StorageError(f"codes of {packed.size} bytes for {n_classes} classes")
+    found = [unpack_codes(part, n_rows, 16).astype(float) for part in parts]
+    return np.stack([*(each - LEVELS for each in found[:-1]), found[-1]], axis=1)
+
+
+class HeadsAcross:
+    """The part of a client that boosts trees across borders."""
+
+    name: str
+    _seed: int
+    _learner: OwnLearner
+    _aligned: AlignedRows
+    _mail: Mailbox
+    _use: BoolArray | None
+
+    def _have(self) -> Table:
+        """The client's table on the agreed schema."""
+        raise NotImplementedError
+
+    def _classes(self) -> tuple[IntArray, BoolArray]:
+        """(n,) class of every row, and whether it is known."""
+        raise NotImplementedError
+
+    def _sealed(self, packed: Bytes, to: m.SealFor, what: str) -> m.Piece:
+        sealed = self._mail.seal(packed, to.key, what, to.step, to.rows)
+        return m.Piece(sealed.values, self.name)
+
+    def _head_learner(self, n_classes: int, classes: IntArray) -> LearnsCodes | None:
+        """The learner, if it boosts trees and every class has rows enough."""
+        learner = self._learner.of_densities(None)
+        counts = np.bincount(classes, minlength=n_classes)
+        able = isinstance(learner, LearnsCodes) and learner.heads
+        if not able or counts.min(initial=LEAST_CLASS_ROWS) < LEAST_CLASS_ROWS:
+            return None
+        assert isinstance(learner, LearnsCodes)
+        return learner
+
+    @handles(m.SAY_CODES)
+    def _say_codes(self, request: m.SayCodes) -> m.CodesSaid:
+        """Trees over the client's own columns, and codes of rows for others."""
+        start = time.process_time()
+        table, held, named = self._rows_of(request)
+        classes, known = self._labelled(held)
+        learner = self._head_learner(request.n_classes, classes[known])
+        if learner is None:
+            return m.CodesSaid({}, {}, 1.0, _NO_PIECE, (), np.zeros(1))
+        seed = int(named_rng(self._seed, self.name, "say codes").integers(2**31))
+        said = learner.say_codes(
+            table,
+            classes,
+            known,
+            held & known,
+            request.min_rows,
+            seed,
+            (request.leaf, request.width) if request.leaf else None,
+        )
+        outputs = self._sealed(packed_scores(by_class(said.outputs[named])), request.held, ALONE)
+        codes = []
+        for to in request.to:
+            rows = self._aligned.named(to.rows)
+            packed = packed_row_codes(said.levels[rows], said.leaves[rows])
+            codes.append(self._sealed(packed, to, CODES))
+        return m.CodesSaid(said.trees, said.leaf, said.width, outputs, tuple(codes), _since(start))
+
+    @handles(m.SEE_CODES)
+    def _see_codes(self, request: m.SeeCodes) -> m.CodesSeen:
+        """Trees over the client's own columns and codes of other groups."""
+        start = time.process_time()
+        own = self._mail.key.public
+        table, held, named = self._rows_of(request)
+        classes, known = self._labelled(held)
+        learner = self._head_learner(request.n_classes, classes[known])
+        if learner is None or own != request.key:
+            return m.CodesSeen(own, {}, _NO_PIECE, np.zeros(1))
+        n_classes = request.n_classes
+        codes = np.full((len(table), request.n_groups * n_classes), np.nan)
+        expected = [Expected(each.piece, CODES, each.rows) for each in request.codes]
+        opened = self._mail.open(request.step, expected)
+        for each, values in zip(request.codes, opened, strict=True):
+            at = slice(each.group * n_classes, (each.group + 1) * n_classes)
+            found = unpacked_row_codes(values, each.n_rows, n_classes)
+            codes[self._aligned.named(each.rows), at] = found
+        rows = np.flatnonzero(known)
+        seed = int(named_rng(self._seed, self.name, "see codes").integers(2**31))
+        trees, outputs = learner.see_codes(
+            table.rows(rows), codes[rows], classes[rows], held[rows], request.min_rows, seed
+        )
+        scores = np.zeros((len(table), n_classes))
+        scores[rows[held[rows]]] = by_class(outputs)
+        sealed = self._sealed(packed_scores(scores[named]), request.held, ACROSS)
+        return m.CodesSeen(own, trees, sealed, _since(start))
+
+    def _rows_of(self, request: m.SayCodes | m.SeeCodes) -> tuple[Table, BoolArray, IntArray]:
+        """The columns that are asked for, which rows are left out, and those in order."""
+        table = self._have().columns(request.columns)
+        named = self._aligned.named(request.held.rows)
+        held = np.zeros(len(table), dtype=bool)
+        held[named] = True
+        return table, held, named
+
+    def _labelled(self, held: BoolArray) -> tuple[IntArray, BoolArray]:
+        """(n,) class of every row, and whether it takes part: left-out rows do in a trial too."""
+        classes, known = self._classes()
+        return classes, known if self._use is None else known & (self._use | held)
+
+    @handles(m.POOL_ACROSS)
+    def _pool_across(self, request: m.PoolAcross) -> m.PooledAcross:
+        """Weights of the groups' trees, with codes if those are better for certain."""
+        own = self._mail.key.public
+        codes, known = self._classes()
+        named = self._aligned.named(request.rows)
+        take = known[named]
+        if own != request.key or not take.any():
+            return m.PooledAcross(own, None, False)
+        place = np.full(len(codes), -1, dtype=np.int64)
+        place[named] = np.arange(named.size)
+        n_classes = request.c.size
+
+        pieces: list[m.ScorePiece | m.GroupPiece]
+        pieces = [*request.tilts, *request.alone, *request.across]
+        purposes = [TILT] * len(request.tilts) + [ALONE] * len(request.alone)
+        purposes += [ACROSS] * len(request.across)
+        expected = [
+            Expected(e.piece, what, e.rows) for e, what in zip(pieces, purposes, strict=True)
+        ]
+        scores = np.zeros((1 + 2 * request.n_groups, named.size, n_classes))
+        for each, what, values in zip(
+            pieces, purposes, self._mail.open(request.step, expected), strict=True
+        ):
+            at = place[self._aligned.named(each.rows)]
+            if (at < 0).any():
+                raise StorageError("outputs of rows that are not pooled")
+            layer = 0
+            if isinstance(each, m.GroupPiece):
+                layer = 1 + each.group + (what == ACROSS) * request.n_groups
+            scores[layer, at] += unpacked_scores(values, (each.n_rows, n_classes))
+        log_tilt, labels = log_softmax(request.c + scores[0, take]), codes[named[take]]
+        alone, across = np.split(scores[1:, take], 2)
+        pool, better = pooled(log_tilt, list(alone), labels), False
+        if request.across:
+            gain = log_of_label(log_tilt, list(across), labels)
+            gain -= log_of_label(log_tilt, list(alone), labels)
+            error = float(gain.std() / np.sqrt(gain.size))
+            better = bool(gain.mean() > LEAST_ERRORS * error)
+            pool = pooled(log_tilt, list(across), labels) if better else pool
+        return m.PooledAcross(own, pool, better)
+
+
+def _since(start: float) -> FloatArray:
+    return np.array([time.process_time() - start])

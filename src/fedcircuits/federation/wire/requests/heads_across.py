@@ -1,0 +1,271 @@
+"""Messages about a head over clients with different columns.
+
+Every client boosts trees over its own columns and seals codes of its rows for the clients that hold
+these rows and other columns. A client then boosts trees over its columns and the codes of others.
+The label's holder pools outputs of left-out rows with the tilt, with and without codes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcircuits.arrays import Array, Arrays
+from fedcircuits.federation.wire.message import Message
+from fedcircuits.federation.wire.requests.heads import PoolWeights
+from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
+from fedcircuits.federation.wire.requests.tilts import ScorePiece
+from fedcircuits.federation.wire.requests.validation import Piece
+from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+
+
+@dataclass(frozen=True)
+class SealFor:
+    """What values are sealed for.
+
+    Attributes:
+        rows: name of aligned rows that they are about.
+        n_rows: how many.
+        key: of the recipient.
+        step: of the recipient's message.
+    """
+
+    rows: str
+    n_rows: int
+    key: str
+    step: str
+
+
+@dataclass(frozen=True)
+class SayCodes(Message):
+    """Server: boost trees over these columns and say codes of rows.
+
+    Attributes:
+        columns: of the client, without the label.
+        n_classes: Y.
+        held: rows to leave out, and the key that outputs of them are sealed for.
+        to: who else gets codes, of which rows.
+        leaf: the small tree of a client with the same columns; empty to grow one.
+        width: of a level of that client's scores.
+        min_rows: least rows behind a leaf.
+    """
+
+    columns: list[str]
+    n_classes: int
+    held: SealFor
+    to: tuple[SealFor, ...]
+    leaf: Arrays
+    width: float
+    min_rows: int
+
+
+@dataclass(frozen=True)
+class CodesSaid(Message):
+    """Client: its trees (none where it has too few rows of a class), and sealed codes.
+
+    Attributes:
+        trees: of all rows.
+        leaf: the small tree.
+        width: of a level of the scores.
+        outputs: of left-out rows, for whoever pools.
+        codes: for every recipient.
+        seconds: CPU time.
+    """
+
+    trees: Arrays
+    leaf: Arrays
+    width: float
+    outputs: Piece
+    codes: tuple[Piece, ...]
+    seconds: Array
+
+    def fault(self, request: Message) -> str | None:
+        """Codes for everybody who was named."""
+        assert isinstance(request, SayCodes)
+        if self.trees and (len(self.codes) != len(request.to) or not np.isfinite(self.width)):
+            return f"codes for {len(self.codes)} recipient(s), expected {len(request.to)}"
+        return None
+
+
+@dataclass(frozen=True)
+class GroupPiece:
+    """Sealed values about some aligned rows, from a client of a group with the same columns.
+
+    Attributes:
+        group: its number.
+        rows: name of the rows at the recipient.
+        n_rows: how many.
+        piece: the values.
+    """
+
+    group: int
+    rows: str
+    n_rows: int
+    piece: Piece
+
+
+@dataclass(frozen=True)
+class SeeCodes(Message):
+    """Server: boost trees over these columns and the codes of other groups.
+
+    Attributes:
+        columns: of the client, without the label.
+        n_classes: Y.
+        held: rows to leave out, and the key that outputs of them are sealed for.
+        key: of the client, that the codes are sealed for.
+        step: that they are sealed for.
+        codes: of other groups.
+        n_groups: how many those are.
+        min_rows: least rows behind a leaf.
+    """
+
+    columns: list[str]
+    n_classes: int
+    held: SealFor
+    key: str
+    step: str
+    codes: tuple[GroupPiece, ...]
+    n_groups: int
+    min_rows: int
+
+
+@dataclass(frozen=True)
+class CodesSeen(Message):
+    """Client: its key, trees, and outputs of left-out rows; nothing where its key is another."""
+
+    key: str
+    trees: Arrays
+    outputs: Piece
+    seconds: Array
+
+
+@dataclass(frozen=True)
+class PoolAcross(Message):
+    """Server, to a holder of the label: pool sealed outputs of named rows with sealed tilts.
+
+    Attributes:
+        rows: name of the rows.
+        n_rows: how many.
+        key: of the recipient, that everything is sealed for.
+        step: that it is sealed for: tilts, then outputs alone, then across.
+        c: (Y,) constants of the tilt.
+        tilts: what columns say, every cell once.
+        alone: outputs of trees over each group's own columns.
+        across: outputs of trees that see codes.
+        n_groups: how many groups there are.
+    """
+
+    rows: str
+    n_rows: int
+    key: str
+    step: str
+    c: Array
+    tilts: tuple[ScorePiece, ...]
+    alone: tuple[GroupPiece, ...]
+    across: tuple[GroupPiece, ...]
+    n_groups: int
+
+
+@dataclass(frozen=True)
+class PooledAcross(Message):
+    """The recipient: its key, the pool, and whether it is of the trees that see codes.
+
+    No pool where the key is not the one that the request names, or labels are unknown.
+    """
+
+    key: str
+    pool: PoolWeights | None
+    across: bool
+
+
+def _label_fault(terms: Terms, label: str | None) -> str | None:
+    if terms.label == "no" and label is not None:
+        return f"the label; {LABEL_ALLOWED['no']}"
+    return None
+
+
+def _trees_fault(min_rows: int, n_rows: int, terms: Terms, label: str | None) -> str | None:
+    if min_rows < terms.min_rows:
+        return f"trees with {min_rows} row(s) behind a leaf; the smallest group is {terms.min_rows}"
+    if n_rows < terms.min_rows:
+        return f"outputs of {n_rows} row(s); the smallest group is {terms.min_rows}"
+    if terms.placement == "remote":
+        return "trees to take away; models stay here: federate with placement='remote'"
+    return _label_fault(terms, label)
+
+
+def _say_codes(request: SayCodes, terms: Terms, label: str | None) -> Asked:
+    n_rows = min([request.held.n_rows, *(each.n_rows for each in request.to)])
+    return Asked(tuple(request.columns), _trees_fault(request.min_rows, n_rows, terms, label))
+
+
+def _see_codes(request: SeeCodes, terms: Terms, label: str | None) -> Asked:
+    n_rows = request.held.n_rows
+    return Asked(tuple(request.columns), _trees_fault(request.min_rows, n_rows, terms, label))
+
+
+def _pool_across(request: PoolAcross, terms: Terms, label: str | None) -> Asked:
+    fault = _label_fault(terms, label)
+    if fault is None and request.n_rows < terms.min_rows:
+        fault = f"the label of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
+    return Asked(fault=fault)
+
+
+SAY_CODES = declare(
+    Verb(
+        "say_codes",
+        SayCodes,
+        CodesSaid,
+        "training",
+        (
+            Reveals("server", Level.AGGREGATES, "boosted trees, `min_rows` rows behind a leaf"),
+            Reveals(
+                "other clients",
+                Level.BOUNDED_CODES,
+                "to those who hold the row and other columns: 4 bits, and 4 for each class but one,"
+                " of what its columns say about the label; to the label's holder 8 bits a class "
+                "but one of left-out rows",
+            ),
+            Reveals("model", Level.AGGREGATES, "the trees"),
+        ),
+        costly=True,
+        keeps_reply=False,
+        asks=_say_codes,
+    )
+)
+SEE_CODES = declare(
+    Verb(
+        "see_codes",
+        SeeCodes,
+        CodesSeen,
+        "training",
+        (
+            Reveals("server", Level.AGGREGATES, "boosted trees, `min_rows` rows behind a leaf"),
+            Reveals(
+                "other clients",
+                Level.BOUNDED_CODES,
+                "to the label's holder: 8 bits a class but one of left-out rows",
+            ),
+            Reveals("model", Level.AGGREGATES, "the trees"),
+        ),
+        costly=True,
+        keeps_reply=False,
+        asks=_see_codes,
+    )
+)
+POOL_ACROSS = declare(
+    Verb(
+        "pool_across",
+        PoolAcross,
+        PooledAcross,
+        "training",
+        (
+            Reveals("server", Level.AGGREGATES, "weights of the clients' trees"),
+            Reveals("model", Level.AGGREGATES, "the weights"),
+        ),
+        keeps_reply=False,
+        asks=_pool_across,
+        groups={"rows with a label": lambda reply: [reply.pool.n_rows] if reply.pool else []},
+    )
+)

@@ -1,0 +1,128 @@
+"""Boosted trees over the columns of one client and codes of what others' trees say of the row.
+
+A sender's code of a row has a coarse score for every class but the last, and a leaf of one small
+tree. Both are functions of the row, so that where all trees are in one place nothing needs to be
+sent: the first trees say the codes, the second trees see the columns and the codes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.density.row_codes import LEVELS
+from fedcircuits.density.tilt import by_class
+from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+
+
+def levels(outputs: FloatArray, width: float) -> FloatArray:
+    """(n, Y - 1) coarse scores of every class but the last, each row centred.
+
+    Args:
+        outputs: (n, K) of boosted trees.
+        width: of a level.
+    """
+    scores = by_class(outputs)
+    centred = (scores - scores.mean(axis=1, keepdims=True))[:, :-1]
+    return np.asarray(np.clip(np.round(centred / width), -LEVELS, LEVELS))
+
+
+def level_width(outputs: FloatArray) -> float:
+    """Width of a level that fits the outputs (n, K) of most rows."""
+    scores = by_class(outputs)
+    away = np.abs(scores - scores.mean(axis=1, keepdims=True))
+    return max(float(np.quantile(away, 0.99)) / LEVELS, 1e-9) if away.size else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class AcrossTrees:
+    """Two layers of boosted trees, with the outputs of the second.
+
+    Attributes:
+        first: over the columns; for every sender the outputs that scores are made of, then a leaf.
+        widths: (G,) of the levels of every sender's scores.
+        second: over the columns, then for every sender its scores and its leaf.
+    """
+
+    first: BoostedTrees
+    widths: FloatArray
+    second: BoostedTrees
+
+    @property
+    def roots(self) -> IntArray:
+        """(T,) one entry for every tree."""
+        return np.concatenate([self.first.roots, self.second.roots])
+
+    @property
+    def n_leaves(self) -> int:
+        """Leaves of all trees."""
+        return self.first.n_leaves + self.second.n_leaves
+
+    @property
+    def n_numbers(self) -> int:
+        """Free parameters."""
+        return self.first.n_numbers + self.widths.size + self.second.n_numbers
+
+    @property
+    def n_columns(self) -> int:
+        """Columns, codes apart."""
+        return len(self.first.known_categories)
+
+    def outputs(self, values: FloatArray) -> FloatArray:
+        """(n, K) outputs for rows (n, D), NaN where missing, categories by code."""
+        said = self.first.outputs(values)
+        return self.second.outputs(np.concatenate([values, self._codes(said)], axis=1))
+
+    def column_bins(self, column: int, values: FloatArray) -> IntArray:
+        """(n,) number of the interval or category of values of one column, for both layers."""
+        ends = self._cells[column][0]
+        if self._is_category(column):
+            inside = (values >= 0) & (values < ends.size - 1)
+            return np.where(inside, np.where(inside, values, 0.0), ends.size - 1).astype(np.int64)
+        found = np.searchsorted(ends[:-2], values, side="left")
+        return np.where(np.isnan(values), ends.size - 1, found)
+
+    def outputs_of_bins(self, bins: NDArray[np.uint16]) -> FloatArray:
+        """(n, K) outputs for rows (D, n) given by their intervals."""
+        cells = self._cells
+        first = np.stack([cells[j][1][row] for j, row in enumerate(bins)]).astype(np.uint16)
+        codes = self._codes(self.first.outputs_of_bins(first))  # (n, E)
+        second = np.empty((len(bins) + codes.shape[1], bins.shape[1]), dtype=np.uint16)
+        for j, row in enumerate(bins):
+            second[j] = cells[j][2][row]
+        for e, column in enumerate(codes.T):
+            second[len(bins) + e] = self.second.column_bins(len(bins) + e, column)
+        return self.second.outputs_of_bins(second)
+
+    def _codes(self, said: FloatArray) -> FloatArray:
+        """(n, E) codes from the outputs of the first trees, sender by sender."""
+        per = said.shape[1] // self.widths.size
+        parts = []
+        for g, width in enumerate(self.widths):
+            mine = said[:, g * per : (g + 1) * per]
+            parts += [levels(mine[:, :-1], float(width)), np.round(mine[:, -1:])]
+        return np.concatenate(parts, axis=1)
+
+    def _is_category(self, column: int) -> bool:
+        return bool(
+            self.first.known_categories[column].any() or self.second.known_categories[column].any()
+        )
+
+    @cached_property
+    def _cells(self) -> list[tuple[FloatArray, IntArray, IntArray]]:
+        """By column: a value of every common cell (NaN the last), and its bin in both layers."""
+        answer = []
+        for j in range(self.n_columns):
+            if self._is_category(j):
+                width = self.first.known_categories.shape[1]
+                ends = np.append(np.arange(width, dtype=float), np.nan)
+            else:
+                cuts = np.union1d(self.first.cuts[j], self.second.cuts[j])
+                ends = np.concatenate([cuts, [np.inf, np.nan]])
+            bins = [layer.column_bins(j, ends) for layer in (self.first, self.second)]
+            answer.append((ends, bins[0], bins[1]))
+        return answer
