@@ -236,3 +236,13 @@ class TestSearch:
             report = learner.for_agreed_schema().fit(agreed, np.random.default_rng(0)).fit_report
             assert report is not None
             assert report.sizes["trees averaged"] == n_trees
+
+
+def test_few_rows_have_several_trees() -> None:
+    """Validation rows of a small table cannot tell whether that pays; it costs little there."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=150)
+    frame = pd.DataFrame({name: z + rng.normal(0, 0.5, 150) for name in "abcd"})
+    model = fc.learn(frame)
+    assert model.fit_report is not None
+    assert model.fit_report.sizes["trees averaged"] > 1

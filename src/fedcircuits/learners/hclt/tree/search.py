@@ -5,7 +5,8 @@ elsewhere. Where rows are few for what they have to determine (numbers that depe
 other, above all), the average of several such trees describes fresh rows much better than any of
 them; where they are plenty it hardly does. That costs time and size, so it is tried only where the
 first fit is clearly better on the rows it has seen, and stays only where validation rows gain for
-certain, and enough of it: `PAYS` nats a column.
+certain, and enough of it: `PAYS` nats a column. Few validation rows cannot tell; there several
+trees are averaged unasked, which costs little on few rows.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ Progress = Callable[[float, str], None]
 PAYS, CERTAIN = 0.005, 2.0
 # A second tree is tried where the first is better on its own rows by this, in nats a column.
 SEEN_BETTER = 0.03
+# Validation rows below which nothing is certain. Averaged trees were better by .1 to .9 nats a row
+# on each of five tables of 150 to 300 rows (wine, iris; parts of cancer, housing, diabetes).
+FEW_HELD = 40
 # Trees averaged where that pays, and the most numbers of an edge over all trees and classes.
 AVERAGED, MAX_EDGE_SIZE = 8, 2**17
 
@@ -91,7 +95,8 @@ def search_tree(
         if other.best_score <= best.best_score:
             break
         best = other
-    seen_better = best.best_train_score - best.best_score > SEEN_BETTER * len(cards)
+    few = float(held.weights.sum()) < FEW_HELD
+    seen_better = few or best.best_train_score - best.best_score > SEEN_BETTER * len(cards)
     may_be = is_tree and best.tree.n_states > 1
     if n_trees == 1 or not may_be or (n_trees is None and not seen_better):
         return Found(best, (best.tree,), tried, {})
@@ -109,7 +114,7 @@ def search_tree(
     rows, total = fits.row_scores(best.tree), fits.row_scores(first.tree)  # (n,)
     gain = np.logaddexp(rows, total) - np.log(2) - rows
     averaged = {"2": fits.mean(rows + gain)}
-    if n_trees is None and not fits.pays(gain):
+    if n_trees is None and not few and not fits.pays(gain):
         return Found(best, (best.tree,), tried, averaged)
     trees = [first.tree]
     if width == best.tree.n_states:
