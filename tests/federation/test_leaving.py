@@ -117,7 +117,7 @@ def test_a_client_joins_and_the_others_are_not_trained_again(
 def test_joining_is_refused_where_it_would_not_be_exact() -> None:
     clients = split("horizontal")
     fed = federate({n: clients[n] for n in "ab"}, agreement="product")
-    with pytest.raises(ClientError, match=r"client 'c'.*lacks 'size'"):
+    with pytest.raises(ClientError, match=r"client 'c'.*lacks columns of the federation: 'size'"):
         fed.with_client("c", clients["c"].drop(columns="size"))
     with pytest.raises(ClientError, match=r"client 'c'.*'purple'"):
         fed.with_client("c", clients["c"].assign(colour="purple"))

@@ -51,7 +51,7 @@ class Mailbox:
         self._pins = pins
         self._peers: dict[str, str] = {}
         self._nonce = ""
-        self._used: dict[str, str] = {}  # digest of the pieces that were opened, by step
+        self._used: dict[str, str] = {}  # digest of the values that were opened, by step
         self._masked: dict[str, str] = {}  # digest of the terms that were masked, by place
 
     def begin(self, *state: bytes) -> None:
@@ -108,7 +108,7 @@ class Mailbox:
     def open(self, step: str, pieces: Sequence[Expected]) -> list[Any]:
         """Return the values of the pieces of one step, in their order.
 
-        Piece i was sealed for step "step/i". A step is used once: the same pieces again are opened
+        Piece i was sealed for step "step/i". A step is used once: the same values again are opened
         again, others are refused.
 
         Args:
@@ -125,7 +125,8 @@ class Mailbox:
                 self.run, sender, self._client, each.purpose, m.piece_step(step, at), each.rows
             )
             found.append(self.key.open(each.piece.values, everybody[sender], header))
-        digest = fingerprint(*(each.piece.values.tobytes() for each in pieces))
+        # Of the values: whoever trains once more has the same ones sealed anew.
+        digest = fingerprint(*(np.asarray(values).tobytes() for values in found))
         if self._used.setdefault(step, digest) != digest:
             raise FedcircuitsError(
                 f"sealed values for the step {step!r}, which others were used for before: they "
