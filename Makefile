@@ -15,7 +15,8 @@ BENCH  ?= $(addprefix benchmarks/, circuit_speed.py learners.py interactions.py 
 
 help:
 	@echo "make demo      run the main job on built-in data"
-	@echo "make test      run all tests (PYTHON=python3.12: with that Python, in .venv-python3.12)"
+	@echo "make test      run all tests (PYTHON=python3.12: with that Python, in .venv-python3.12;"
+	@echo "               EXTRAS=dev,serve: without PyTorch, Ray and NVFlare, whose tests are skipped)"
 	@echo "make lint      ruff, format, mypy, import direction"
 	@echo "make check     make lint, then the fast tests (under 3 minutes)"
 	@echo "make coverage  share of lines and branches that the tests run, engine tests left out"

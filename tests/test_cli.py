@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, real files, exit codes, JSON."""
+"""The command line as a user meets it: real files, exit codes, JSON; some in a real process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import fedcircuits as fc
+from fedcircuits.cli.app import app
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`fedcircuits ...` in this process: its start takes longer than most commands."""
+    words = [*map(str, arguments)]
+    found = CliRunner().invoke(app, words)
+    return subprocess.CompletedProcess(words, found.exit_code, found.stdout, found.stderr)
+
+
+def run_alone(*arguments: object) -> subprocess.CompletedProcess[str]:
     """`fedcircuits ...` in a process of its own."""
     command = [sys.executable, "-m", "fedcircuits", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -35,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     frame.to_csv(at / "rows.csv", index=False)
     frame.to_parquet(at / "rows.parquet")
-    learned = run("learn", at / "rows.csv", "-o", at / "m.fc", "--label", "colour", "--json")
+    learned = run_alone("learn", at / "rows.csv", "-o", at / "m.fc", "--label", "colour", "--json")
     assert learned.returncode == 0, learned.stderr
     assert json.loads(learned.stdout)["rows"] == 300
     return at
@@ -123,6 +132,12 @@ def test_bad_input_is_told_and_ends_with_code_one(
     assert answer.returncode == 1
     assert told in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def test_a_process_of_its_own_answers_and_fails_alike(folder: Path) -> None:
+    for asked in (("--version",), ("query", folder / "m.fc", "--predict", "weight", "--json")):
+        here, alone = run(*asked), run_alone(*asked)
+        assert (here.returncode, here.stdout) == (alone.returncode, alone.stdout)
 
 
 def test_an_error_in_json_mode_is_json(folder: Path) -> None:
