@@ -138,7 +138,7 @@ def main() -> None:
                 found[model].append(one)
         for model, ones in found.items():
             mean = {key: float(np.mean([one[key] for one in ones])) for key in ones[0]}
-            spread = float(np.std([one["rmse"] for one in ones]))
+            spread = float(np.std([one["rmse"] for one in ones], ddof=1))
             digits = 0 if name == "housing" else 1
             no_quantiles = np.isnan(mean["crps"])
             rows.append(

@@ -214,3 +214,17 @@ def test_a_line_as_trees_is_the_line() -> None:
     np.testing.assert_allclose(again.outputs(x), 2 * trees.outputs(x))
     both = trees.beside(again)
     np.testing.assert_allclose(both.outputs(x), trees.outputs(x) * np.array([1.0, 2.0]))
+
+
+def test_the_trees_tell_the_values_of_a_count_apart() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1500)
+    frame = pd.DataFrame({"x": x, "noise": rng.normal(size=1500)})
+    frame["visits"] = rng.poisson(np.exp(1.5 + 0.6 * x))
+    model = fc.learn(frame, label="visits", head=True, seed=0)
+    assert isinstance(model, HeadedCircuit)
+    rows = pd.DataFrame({"x": [-2.0, 0.0], "noise": 0.0})
+    table = model.schema.encode(rows.assign(visits=np.nan))
+    masses = np.exp(model.trees.outputs(table.values[:, :2]))
+    means = masses @ model._states.moments(1)[model.pool.classes] / masses.sum(axis=1)
+    np.testing.assert_allclose(means, np.exp(1.5 + 0.6 * rows["x"]), rtol=0.25)

@@ -187,12 +187,17 @@ def _with_label_grid(table: Table, label: str | None) -> Table:
 
 
 def label_cuts(variable: Variable) -> FloatArray | None:
-    """Return the ends between the intervals of a numeric label, None for one with classes."""
+    """Return the ends between cells of a numeric label, None for one with classes.
+
+    Cells are the intervals of its grid; one with several atoms is cut between these.
+    """
     if variable.is_coded:
         return None
     assert variable.grid is not None
-    edges, atoms = variable.grid.edges, variable.grid.atoms
-    return edges[1:-1] if edges.size > 2 else (atoms[1:] + atoms[:-1]) / 2
+    inner, atoms = variable.grid.edges[1:-1], variable.grid.atoms
+    at = np.searchsorted(inner, atoms, side="right")
+    together = np.flatnonzero(at[1:] == at[:-1])
+    return np.union1d(inner, (atoms[together] + atoms[together + 1]) / 2)
 
 
 def without_ids(table: Table, label: str | None) -> tuple[Table, list[str]]:

@@ -193,7 +193,7 @@ def _spellings(missing_values: Sequence[object]) -> tuple[object, ...]:
 
 # A numeric label has n ** power quantile bins, within these limits, and a state of its own for a
 # value that has this share of a bin's rows.
-LABEL_BINS_POWER, LABEL_BINS, LABEL_ATOM = 1 / 3, (5, 32), 0.25
+LABEL_BINS_POWER, LABEL_BINS, LABEL_ATOM = 0.42, (5, 32), 0.25
 
 
 def label_grid(variable: Variable, sketch: Sketch) -> Any:

@@ -178,12 +178,15 @@ def residuals(line: BoostedTrees | None, x: FloatArray, y: FloatArray) -> FloatA
 
 
 def location_sizes(options: HeadOptions, n_rows: int) -> tuple[BoostOptions, ...]:
-    """Sizes of the booster of the location; two to try where rows are few."""
+    """Sizes of the booster of the location; some to try where rows are few."""
     min_rows = options.leaf_rows(n_rows)
     if n_rows >= FEW_ROWS:
         return (BoostOptions(400, 0.07, 63, min_rows, ridge=1.0, column_share=0.5),)
-    small = BoostOptions(200, 0.07, 4, max(min_rows, 10), ridge=5.0, column_share=0.5)
-    return small, BoostOptions(200, 0.07, 15, min_rows, ridge=1.0, column_share=0.5)
+    return (
+        BoostOptions(200, 0.07, 4, max(min_rows, 10), ridge=5.0, column_share=0.5),
+        BoostOptions(200, 0.07, 15, min_rows, ridge=1.0, column_share=0.5),
+        BoostOptions(300, 0.1, 15, min_rows, column_share=1.0, row_share=0.8, at_random=True),
+    )
 
 
 def scale_sizes(options: HeadOptions, n_rows: int) -> BoostOptions:

@@ -27,19 +27,18 @@ TAIL_SHARE = 0.05
 
 @dataclass(frozen=True, eq=False)
 class StateCells:
-    """The intervals of a line in which the states of a number lie.
+    """The cells of a line over which the states of a number lie.
 
     Attributes:
-        cuts: (k - 1,) ends between k intervals, rising; the first and the last are open.
-        interval: (P,) interval of every state; an atom lies in the one around it.
-        shares: (P,) share of a state among the rows of its interval.
+        cuts: (C - 1,) ends between C cells, rising; the first and the last cell are open.
+        shares: (C, P) share of every state among the rows of a cell; an atom shares the cell
+            around it with the state of the other values there.
         masses: (P,) share of a state among all rows.
         centre: what is subtracted from numbers ...
         unit: ... and what they are then divided by, before trees see them.
     """
 
     cuts: FloatArray
-    interval: IntArray
     shares: FloatArray
     masses: FloatArray
     centre: float
@@ -50,20 +49,19 @@ class StateCells:
         """The cells of the states that occur.
 
         Args:
-            cuts: (k - 1,) ends between intervals, rising.
+            cuts: (C - 1,) ends between cells, rising.
             numbers: (n,) the label.
-            states: (n,) 0 .. P - 1, numbered by position.
+            states: (n,) 0 .. P - 1.
         """
-        n_states = int(states.max()) + 1
-        interval_of = np.searchsorted(cuts, numbers, side="right")  # (n,)
-        interval = np.zeros(n_states, dtype=np.int64)
-        interval[states] = interval_of
-        rows = np.bincount(states, minlength=n_states).astype(float)
-        total = np.bincount(interval, rows, minlength=cuts.size + 1)[interval]
+        n_cells, n_states = cuts.size + 1, int(states.max()) + 1
+        cell = np.searchsorted(cuts, numbers, side="right")  # (n,)
+        rows = np.bincount(cell * n_states + states, minlength=n_cells * n_states)
+        rows = rows.reshape(n_cells, n_states).astype(float)
+        masses = rows.sum(axis=0) / rows.sum()
+        total = rows.sum(axis=1, keepdims=True)
+        shares = np.where(total > 0, rows / np.maximum(total, 1.0), masses)
         unit = float(numbers.std()) or 1.0
-        return StateCells(
-            cuts, interval, rows / total, rows / rows.sum(), float(numbers.mean()), unit
-        )
+        return StateCells(cuts, shares, masses, float(numbers.mean()), unit)
 
     def scaled(self, numbers: FloatArray) -> FloatArray:
         """(n,) numbers as the trees see them."""
@@ -120,7 +118,6 @@ class NumberTrees:
         return self.trees.arrays() | {
             "quantiles": self.quantiles,
             "cuts": cells.cuts,
-            "interval": cells.interval,
             "shares": cells.shares,
             "masses": cells.masses,
             "centre_unit": np.array([cells.centre, cells.unit]),
@@ -135,26 +132,25 @@ class NumberTrees:
             name: np.asarray(arrays[name], dtype=float)
             for name in ("quantiles", "cuts", "shares", "masses", "centre_unit")
         }
-        rest = {k: v for k, v in arrays.items() if k not in own and k != "interval"}
+        rest = {k: v for k, v in arrays.items() if k not in own}
         trees = BoostedTrees.from_arrays(rest, n_columns, 2)
-        interval = np.asarray(arrays["interval"], dtype=np.int64)
+        dimensions = {name: 2 if name == "shares" else 1 for name in own}
         ok = (
-            all(np.isfinite(found).all() and found.ndim == 1 for found in own.values())
+            all(np.isfinite(v).all() and v.ndim == dimensions[k] for k, v in own.items())
             and own["quantiles"].size > 1
             and bool((np.diff(own["quantiles"]) > 0).all())
             and bool((np.diff(own["cuts"]) > 0).all())
-            and interval.shape == own["shares"].shape == own["masses"].shape == (n_outputs,)
-            and bool((np.diff(interval) >= 0).all())
-            and interval[0] >= 0
-            and interval[-1] <= own["cuts"].size
-            and bool((own["shares"] > 0).all() and (own["masses"] > 0).all())
+            and own["shares"].shape == (own["cuts"].size + 1, n_outputs)
+            and own["masses"].shape == (n_outputs,)
+            and bool((own["shares"] >= 0).all() and (own["masses"] > 0).all())
+            and bool((np.abs(own["shares"].sum(axis=1) - 1) < 1e-9).all())
             and own["centre_unit"].shape == (2,)
             and own["centre_unit"][1] > 0
         )
         if not ok:
             raise StorageError("the distribution of a number in the file is not valid")
         centre, unit = own["centre_unit"].tolist()
-        cells = StateCells(own["cuts"], interval, own["shares"], own["masses"], centre, unit)
+        cells = StateCells(own["cuts"], own["shares"], own["masses"], centre, unit)
         return NumberTrees(trees, own["quantiles"], cells)
 
 
@@ -165,7 +161,7 @@ def log_masses(
     ends = cells.scaled(cells.cuts)  # (k - 1,)
     upto = distribution((ends - location[:, None]) / scale[:, None], quantiles)
     upto = np.pad(upto, ((0, 0), (1, 1)), constant_values=(0.0, 1.0))
-    inside = np.diff(upto, axis=1)[:, cells.interval] * cells.shares
+    inside = np.diff(upto, axis=1) @ cells.shares
     return np.asarray(np.log((1 - FLOOR) * np.maximum(inside, 0.0) + FLOOR * cells.masses))
 
 
