@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.boosting import BoostOptions, Loss, boost, boost_numbers
+from fedcircuits.learners.hclt.head.fit_head import boosted_with_line
+from fedcircuits.learners.hclt.head.linear_part import linear_class_trees
+from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.native import numpy_only
 
 
@@ -101,3 +105,41 @@ def test_held_out_rows_end_the_boosting() -> None:
     n_codes = np.array([13, 0, 0, 40, 0, 0])
     trees = boost(values[:600], labels[:600], np.ones(600), n_codes, BoostOptions(), 0, held)
     assert trees.roots.size < 50
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_logistic_regression_as_trees_is_the_regression(n_classes: int) -> None:
+    rng = np.random.default_rng(n_classes)
+    values = rng.normal(size=(400, 3))
+    values[:, 2] = rng.integers(0, 4, size=400)
+    labels = (values[:, 0] + values[:, 2] + rng.normal(size=400) > 1.5).astype(np.int64)
+    labels += (n_classes - 2) * (values[:, 1] > 0.8)
+    n_codes = np.array([0, 0, 4])
+    line = linear_class_trees(values, labels, np.ones(400), n_codes, penalty=2.0)
+    numbers = (values[:, :2] - values[:, :2].mean(axis=0)) / values[:, :2].std(axis=0)
+    dummies = (values[:, 2:] == np.arange(4)).astype(float)
+    design = np.hstack([numbers, dummies - dummies.mean(axis=0)])
+    model = LogisticRegression(C=1 / 2.0, tol=1e-8, max_iter=2000).fit(design, labels)
+    found, wanted = line.outputs(values), model.decision_function(design).reshape(400, -1)
+    wanted = wanted - wanted.mean(axis=1, keepdims=True) if n_classes > 2 else wanted
+    found = found - found.mean(axis=1, keepdims=True) if n_classes > 2 else found
+    # Numbers are steps: 60 of them to a column.
+    assert np.corrcoef(found.ravel(), wanted.ravel())[0, 1] > 0.999
+    np.testing.assert_allclose(found.mean(axis=0), wanted.mean(axis=0), atol=2e-3)
+
+
+def test_trees_that_start_from_a_line_add_to_it() -> None:
+    values, labels = table(900, 3)
+    rows = Sample(np.zeros((600, 0), dtype=np.int32), np.ones(600), labels[:600], values[:600])
+    held = Sample(np.zeros((300, 0), dtype=np.int32), np.ones(300), labels[600:], values[600:])
+    sizes = BoostOptions(100, n_leaves=4, line=1.0)
+    both, n_steps = boosted_with_line(rows, N_CODES, sizes, 0, held)
+    line = linear_class_trees(values[:600], labels[:600], np.ones(600), N_CODES, 1.0)
+
+    def loss(trees: BoostedTrees) -> float:
+        logits = trees.outputs(values[600:])
+        logs = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+        return -float(logs[np.arange(300), labels[600:]].mean())
+
+    assert both.roots.size == line.roots.size + 3 * n_steps
+    assert loss(both) < loss(line)

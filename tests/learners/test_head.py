@@ -160,7 +160,8 @@ def test_stated_errors_cover_what_many_samples_say(
 def test_stated_errors_given_the_label_cover(
     model: HeadedCircuit, rows: pd.DataFrame, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gaps = masked(rows, 0.5).drop(columns=column).iloc[:150]
+    # The same evidence has the same draws, and so counts once.
+    gaps = masked(rows, 0.5).drop(columns=column).drop_duplicates(ignore_index=True)
 
     def asked() -> tuple[np.ndarray, np.ndarray]:
         if column == "b":

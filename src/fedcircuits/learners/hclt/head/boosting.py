@@ -27,6 +27,8 @@ Loss = Literal["squared_error", "gamma"]
 MOST_CATEGORIES = MISSING_BIN
 # Steps without gain on held-out rows after which boosting ends, and what counts as a gain.
 _PATIENCE, _LEAST_GAIN = 20, 1e-7
+# Steps before boosting ends at all: interactions alone gain nothing at first.
+_LEAST_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class BoostOptions:
         column_share: share of the columns each split looks at.
         row_share: share of the rows each step looks at.
         at_random: whether numbers are split at places drawn at random (extremely random trees).
+        line: penalty of the logistic regression that classes start from; none if not given.
     """
 
     n_steps: int = 200
@@ -52,6 +55,7 @@ class BoostOptions:
     column_share: float = 0.5
     row_share: float = 1.0
     at_random: bool = False
+    line: float | None = None
 
 
 def boost(
@@ -62,6 +66,7 @@ def boost(
     options: BoostOptions,
     seed: int,
     held: tuple[FloatArray, IntegerArray, FloatArray] | None = None,
+    start: BoostedTrees | None = None,
 ) -> BoostedTrees:
     """Boosted trees with one output for two classes (the log-odds of the second), else one a class.
 
@@ -73,10 +78,11 @@ def boost(
         options: sizes.
         seed: of the choice of columns.
         held: rows, labels and weights that end the boosting when they no longer gain.
+        start: what the outputs start from; the result is what is added to it.
     """
     n_classes = int(labels.max()) + 1
     kind = _two_classes if n_classes == 2 else _many_classes
-    return _boosted(kind, n_classes, rows, labels, weights, n_codes, options, seed, held)
+    return _boosted(kind, n_classes, rows, labels, weights, n_codes, options, seed, held, start)
 
 
 def boost_numbers(
@@ -171,6 +177,7 @@ def _boosted(
     options: BoostOptions,
     seed: int,
     held: tuple[FloatArray, Targets, FloatArray] | None,
+    start: BoostedTrees | None = None,
 ) -> BoostedTrees:
     """Trees that take a loss down step by step, a tree an output and step."""
     rng = np.random.default_rng(seed)
@@ -181,7 +188,8 @@ def _boosted(
     grower = TreeGrower(binning.bins(rows), binning, limits)
     w = weights / weights.mean()
     baseline = _start(kind, n_classes, targets, w)
-    outputs = np.tile(baseline, (len(rows), 1))
+    baseline = baseline if start is None else np.zeros(baseline.size)
+    outputs = np.tile(baseline, (len(rows), 1)) if start is None else start.outputs(rows)
     grown: list[tuple[Grown, FloatArray]] = []
     losses: list[float] = []
     if held is not None:
@@ -189,6 +197,8 @@ def _boosted(
         held_rows = np.arange(len(held[0]), dtype=np.int32)
         held_leaves = np.zeros_like(held_rows)
         held_outputs = np.tile(baseline, (len(held[0]), 1))
+        if start is not None:
+            held_outputs = start.outputs(held[0])
         held_share = held[2] / held[2].sum()
         losses.append(float(held_share @ kind(held_outputs, held[1])[2]))
     for _ in range(options.n_steps):
@@ -207,7 +217,7 @@ def _boosted(
             continue
         losses.append(float(held_share @ kind(held_outputs, held[1])[2]))
         recent = losses[-_PATIENCE:]
-        if len(losses) > _PATIENCE and min(recent) > losses[-_PATIENCE - 1] - _LEAST_GAIN:
+        if len(losses) > _LEAST_STEPS and min(recent) > losses[-_PATIENCE - 1] - _LEAST_GAIN:
             break
     if losses:  # steps up to the best one
         grown = grown[: max(int(np.argmin(losses)), 1) * baseline.size]

@@ -18,6 +18,7 @@ from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
 from fedcircuits.density.tilt import by_class, log_softmax
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
+from fedcircuits.learners.hclt.head.linear_part import linear_class_trees
 from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool, fit_pool
 from fedcircuits.learners.hclt.sample import Sample
@@ -30,6 +31,8 @@ MORE_STEPS = 1.1
 MANY_CLASSES = 4
 # Below this many rows trees are smaller, and the first fold chooses between kinds of them.
 FEW_ROWS = 5_000
+# Penalties of the logistic regressions that small trees start from there.
+PENALTIES = (1.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class HeadOptions:
     def sizes(self, n_rows: int, n_classes: int) -> tuple[BoostOptions, ...]:
         """Sizes of a booster for so many rows and classes; some to try where rows are few."""
         rows = self.leaf_rows(n_rows)
+        few = self.min_rows or min(rows, 5)
         many_classes = n_classes > MANY_CLASSES
         if n_rows >= FEW_ROWS:
             if many_classes:
@@ -60,9 +64,10 @@ class HeadOptions:
                 BoostOptions(300, 0.1, 31, rows, column_share=0.5, row_share=0.7, at_random=True),
             )
         return (
-            BoostOptions(400, 0.07, 8, rows, column_share=0.5),
+            BoostOptions(400, 0.07, 15, few, column_share=1.0, row_share=0.8),
             BoostOptions(400, 0.07, 31, rows, column_share=0.5),
             BoostOptions(300, 0.1, 31, rows, column_share=1.0, row_share=0.8, at_random=True),
+            *(BoostOptions(200, 0.07, 4, max(rows, 10), ridge=5.0, line=at) for at in PENALTIES),
         )
 
     def leaf_rows(self, n_rows: int) -> int:
@@ -215,20 +220,39 @@ def _best_sizes(
     values, labels = _labelled(held)
     every, best = np.arange(len(labels)), None
     for sizes in asked:
-        trees = boost(
-            *_labelled(train),
-            train.weights,
-            options.n_codes,
-            sizes,
-            seed,
-            (values, labels, held.weights),
-        )
+        trees, n_steps = boosted_with_line(train, options.n_codes, sizes, seed, held)
         fit = log_softmax(by_class(trees.outputs(values)))[every, labels]
         found = float(held.weights @ fit)
         if best is None or found > best[0]:
-            best = found, replace(sizes, n_steps=n_steps_of(trees)), trees
+            best = found, replace(sizes, n_steps=n_steps), trees
     assert best is not None
     return best[1:]
+
+
+def boosted_with_line(
+    rows: Sample,
+    n_codes: IntArray,
+    sizes: BoostOptions,
+    seed: int,
+    held: Sample | None = None,
+) -> tuple[BoostedTrees, int]:
+    """Trees of these sizes, the line they start from among them, and the steps of the others.
+
+    Args:
+        rows: values and labels.
+        n_codes: (D,) number of categories, 0 for numbers.
+        sizes: of the booster.
+        seed: of the boosting.
+        held: rows that end the boosting.
+    """
+    values, labels = _labelled(rows)
+    ends = None if held is None else (*_labelled(held), held.weights)
+    if sizes.line is None:
+        trees = boost(values, labels, rows.weights, n_codes, sizes, seed, ends)
+        return trees, n_steps_of(trees)
+    line = linear_class_trees(values, labels, rows.weights, n_codes, sizes.line)
+    trees = boost(values, labels, rows.weights, n_codes, sizes, seed, ends, line)
+    return line.plus(trees), n_steps_of(trees)
 
 
 def trees_and_outputs(
@@ -252,30 +276,31 @@ def trees_and_outputs(
             of bias: the trees are the larger ones, and twice as many as held-out rows ask for.
         worth: whether first outputs of the held-out rows are worth more trees; no arrays if not.
     """
-    values, labels = _labelled(rows)
+    _, labels = _labelled(rows)
     least = max(min_rows, HeadOptions(n_codes).leaf_rows(len(labels)))
     options = HeadOptions(n_codes, False, least)
     train, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
     asked = options.sizes(len(train.codes), int(labels.max()) + 1)
-    sizes, trees = _best_sizes(train, out, asked[-1:] if mixed else asked, options, seed)
+    if mixed:
+        asked = (max((at for at in asked if not at.at_random), key=lambda at: at.n_leaves),)
+    sizes, trees = _best_sizes(train, out, asked, options, seed)
     outputs = trees.outputs(_labelled(out)[0])
     if not worth(outputs):
         return {}, outputs
     if mixed:
         sizes = replace(sizes, n_steps=2 * sizes.n_steps)
-        trees = boost(*_labelled(train), train.weights, n_codes, sizes, seed)
+        trees, _ = boosted_with_line(train, n_codes, sizes, seed)
         outputs = trees.outputs(_labelled(out)[0])
     final = replace(sizes, n_steps=max(round(MORE_STEPS * sizes.n_steps), 1))
-    made = boost(values, labels, rows.weights, n_codes, final, seed)
+    made, _ = boosted_with_line(rows, n_codes, final, seed)
     return made.arrays(), outputs
 
 
 def final_head(trial: HeadTrial, rows: Sample, options: HeadOptions, seed: int) -> Head:
     """The head that was tried with trees boosted on all rows."""
-    values, labels = _labelled(rows)
     n_steps = max(round(MORE_STEPS * trial.sizes.n_steps), 1)
-    sizes = replace(trial.sizes, n_steps=n_steps, min_rows=options.leaf_rows(len(labels)))
-    return Head(boost(values, labels, rows.weights, options.n_codes, sizes, seed), trial.pool)
+    sizes = replace(trial.sizes, n_steps=n_steps)
+    return Head(boosted_with_line(rows, options.n_codes, sizes, seed)[0], trial.pool)
 
 
 def n_steps_of(trees: BoostedTrees) -> int:

@@ -1,4 +1,4 @@
-"""A ridge regression as trees: one step function of every column.
+"""A ridge or logistic regression as trees: one step function of every column.
 
 Few rows tell a straight line sooner than steps: boosting starts from what a line leaves over. As
 trees of one column each, with at most 64 leaves, the line is stored and evaluated like all others.
@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import optimize
 
-from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.boosting import MOST_CATEGORIES
 
 # Steps of a column, and categories that have a coefficient each.
 _MOST_STEPS, _MOST_CODES = 60, 60
 _PENALTIES = np.logspace(-2, 4, 13)
+_MOST_ROUNDS = 200  # of the search for a logistic regression
 
 
 def linear_trees(
@@ -30,43 +32,111 @@ def linear_trees(
         weights: (n,) row weights.
         n_codes: (D,) number of categories, 0 for numbers; columns with too many have no part.
     """
-    effects: list[tuple[int, FloatArray]] = []  # column, (n, p) centred features
-    is_category = (n_codes > 0) & (n_codes <= MOST_CATEGORIES)
-    width = int(n_codes.max()) if is_category.any() else 0
-    known = np.zeros((rows.shape[1], width), dtype=bool)
-    for column, count in enumerate(n_codes):
-        x = rows[:, column]
-        seen = np.isfinite(x)
-        if count > _MOST_CODES or not seen.any():
-            continue
-        if count == 0:
-            unit = float(x[seen].std()) or 1.0
-            features = np.where(seen, (x - x[seen].mean()) / unit, 0.0)[:, None]
-        else:
-            known[column, np.unique(x[seen]).astype(np.int64)] = True
-            features = (x[:, None] == np.arange(count)).astype(float)
-            features = np.where(seen[:, None], features - features[seen].mean(axis=0), 0.0)
-        effects.append((column, features))
-    made = _Nodes()
-    baseline = float(np.average(targets, weights=weights))
-    if effects:
-        from sklearn.linear_model import (
-            RidgeCV,  # takes longer to import than a small table to learn
+    design = _Design.of(rows, n_codes)
+    if not design.effects:
+        return design.trees(
+            rows, np.zeros((0, 1)), np.array([np.average(targets, weights=weights)])
         )
+    from sklearn.linear_model import RidgeCV  # takes longer to import than a small table to learn
 
-        design = np.concatenate([features for _, features in effects], axis=1)
-        fitted = RidgeCV(alphas=_PENALTIES).fit(design, targets, sample_weight=weights)
-        baseline = float(fitted.intercept_)
-        start = 0
-        for column, features in effects:
-            part = fitted.coef_[start : start + features.shape[1]]
-            start += features.shape[1]
-            effect = features @ part  # (n,)
-            if n_codes[column] == 0:
-                made.add_number(column, rows[:, column], effect)
+    fitted = RidgeCV(alphas=_PENALTIES).fit(design.matrix, targets, sample_weight=weights)
+    return design.trees(rows, fitted.coef_[:, None], np.array([float(fitted.intercept_)]))
+
+
+def linear_class_trees(
+    rows: FloatArray,
+    labels: IntegerArray,
+    weights: FloatArray,
+    n_codes: IntegerArray,
+    penalty: float,
+) -> BoostedTrees:
+    """Return a logistic regression on rows as trees: one output for two classes, else one a class.
+
+    Args:
+        rows: (n, D) values, NaN where missing, categories by code.
+        labels: (n,) classes; every class occurs.
+        weights: (n,) row weights.
+        n_codes: (D,) number of categories, 0 for numbers; columns with too many have no part.
+        penalty: on half the squared coefficients of numbers in units of their spread, in rows.
+    """
+    design = _Design.of(rows, n_codes)
+    n, p = len(labels), design.matrix.shape[1]
+    n_classes = int(labels.max()) + 1
+    k = 1 if n_classes == 2 else n_classes
+    share = weights / weights.sum()
+    every = np.arange(n)
+
+    def loss(theta: FloatArray) -> tuple[float, FloatArray]:
+        w, b = theta[: p * k].reshape(p, k), theta[p * k :]
+        logits = design.matrix @ w + b  # (n, k)
+        if k == 1:
+            logits = np.pad(logits, ((0, 0), (1, 0)))
+        logs = logits - np.logaddexp.reduce(logits, axis=1)[:, None]
+        away = np.exp(logs)
+        away[every, labels] -= 1.0
+        away = (away * share[:, None])[:, -k:]
+        ridge = penalty / weights.sum()
+        value = -float(share @ logs[every, labels]) + 0.5 * ridge * float((w * w).sum())
+        slope = design.matrix.T @ away + ridge * w
+        return value, np.concatenate([slope.ravel(), away.sum(axis=0)])
+
+    found = optimize.minimize(
+        loss, np.zeros(p * k + k), jac=True, method="L-BFGS-B", options={"maxiter": _MOST_ROUNDS}
+    )
+    return design.trees(rows, found.x[: p * k].reshape(p, k), np.asarray(found.x[p * k :]))
+
+
+@dataclass(frozen=True)
+class _Design:
+    """Columns as centred features.
+
+    Attributes:
+        n_codes: (D,) number of categories, 0 for numbers.
+        effects: of every column that has a part, its position and (n, p) features.
+        known: (D, C) categories that occur.
+        matrix: (n, P) features of all columns.
+    """
+
+    n_codes: IntegerArray
+    effects: list[tuple[int, FloatArray]]
+    known: BoolArray
+    matrix: FloatArray
+
+    @staticmethod
+    def of(rows: FloatArray, n_codes: IntegerArray) -> _Design:
+        effects: list[tuple[int, FloatArray]] = []
+        is_category = (n_codes > 0) & (n_codes <= MOST_CATEGORIES)
+        width = int(n_codes.max()) if is_category.any() else 0
+        known = np.zeros((rows.shape[1], width), dtype=bool)
+        for column, count in enumerate(n_codes):
+            x = rows[:, column]
+            seen = np.isfinite(x)
+            if count > _MOST_CODES or not seen.any():
+                continue
+            if count == 0:
+                unit = float(x[seen].std()) or 1.0
+                features = np.where(seen, (x - x[seen].mean()) / unit, 0.0)[:, None]
             else:
-                made.add_category(column, rows[:, column], effect, known.shape[1])
-    return made.trees(known, baseline)
+                known[column, np.unique(x[seen]).astype(np.int64)] = True
+                features = (x[:, None] == np.arange(count)).astype(float)
+                features = np.where(seen[:, None], features - features[seen].mean(axis=0), 0.0)
+            effects.append((column, features))
+        parts = [features for _, features in effects] or [np.zeros((len(rows), 0))]
+        return _Design(n_codes, effects, known, np.concatenate(parts, axis=1))
+
+    def trees(self, rows: FloatArray, weights: FloatArray, baseline: FloatArray) -> BoostedTrees:
+        """The line with weights (P, K) and values (K,) at the means as trees."""
+        made = _Nodes()
+        start = 0
+        for column, features in self.effects:
+            part = weights[start : start + features.shape[1]]
+            start += features.shape[1]
+            for output, effect in enumerate((features @ part).T):  # (n,)
+                if self.n_codes[column] == 0:
+                    made.add_number(column, rows[:, column], effect, output)
+                else:
+                    made.add_category(column, rows[:, column], effect, self.known.shape[1], output)
+        return made.trees(self.known, baseline)
 
 
 @dataclass
@@ -75,9 +145,10 @@ class _Nodes:
 
     rows: list[tuple[int, float, int, int, float, int]] = field(default_factory=list)
     roots: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
     sets: list[IntArray] = field(default_factory=list)
 
-    def add_number(self, column: int, values: FloatArray, effect: FloatArray) -> None:
+    def add_number(self, column: int, values: FloatArray, effect: FloatArray, output: int) -> None:
         """A tree of steps over one column; a missing value adds nothing."""
         seen = np.isfinite(values)
         x, effect = values[seen], effect[seen]
@@ -86,21 +157,27 @@ class _Nodes:
         size = np.bincount(step, minlength=cuts.size + 1)
         total = np.bincount(step, effect, minlength=cuts.size + 1)
         ends = np.append(cuts, np.inf)[size > 0]
-        self._chain(column, ends, (total / np.maximum(size, 1))[size > 0], None)
+        self._chain(column, ends, (total / np.maximum(size, 1))[size > 0], None, output)
 
     def add_category(
-        self, column: int, values: FloatArray, effect: FloatArray, n_codes: int
+        self, column: int, values: FloatArray, effect: FloatArray, n_codes: int, output: int
     ) -> None:
         """A tree with a leaf for every category; a missing value adds nothing."""
         codes, first = np.unique(values, return_index=True)
         seen = np.isfinite(codes)
         sets = (codes[seen, None] == np.arange(n_codes)).astype(np.int64)
-        self._chain(column, np.zeros(int(seen.sum())), effect[first[seen]], sets)
+        self._chain(column, np.zeros(int(seen.sum())), effect[first[seen]], sets, output)
 
     def _chain(
-        self, column: int, ends: FloatArray, leaves: FloatArray, sets: IntArray | None
+        self,
+        column: int,
+        ends: FloatArray,
+        leaves: FloatArray,
+        sets: IntArray | None,
+        output: int,
     ) -> None:
         self.roots.append(len(self.rows))
+        self.outputs.append(output)
         for at, (end, leaf) in enumerate(zip(ends, leaves, strict=True)):
             here = len(self.rows)
             number = -1 if sets is None else len(self.sets)
@@ -110,12 +187,11 @@ class _Nodes:
             self.rows.append((-1, 0.0, -1, -1, float(leaf), -1))
         self.rows.append((-1, 0.0, -1, -1, 0.0, -1))
 
-    def trees(
-        self, known: np.ndarray[tuple[int, int], np.dtype[np.bool_]], baseline: float
-    ) -> BoostedTrees:
-        """The trees with one output that starts at `baseline`."""
+    def trees(self, known: BoolArray, baseline: FloatArray) -> BoostedTrees:
+        """The trees, with outputs that start at `baseline` (K,)."""
         if not self.rows:
             self.roots.append(0)
+            self.outputs.append(0)
             self.rows.append((-1, 0.0, -1, -1, 0.0, -1))
         feature, threshold, left, right, value, sets = map(np.array, zip(*self.rows, strict=True))
         return BoostedTrees(
@@ -129,6 +205,6 @@ class _Nodes:
             left_categories=np.array(self.sets, dtype=bool).reshape(len(self.sets), known.shape[1]),
             known_categories=known,
             roots=np.array(self.roots, dtype=np.int64),
-            output=np.zeros(len(self.roots), dtype=np.int64),
-            baseline=np.array([baseline]),
+            output=np.array(self.outputs, dtype=np.int64),
+            baseline=baseline,
         )
