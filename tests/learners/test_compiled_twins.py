@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,13 @@ from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
 from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import block_patterns
-from fedcircuits.learners.hclt.tree.tree_em import column_marginals, initial_tree
+from fedcircuits.learners.hclt.tree.tree_em import (
+    EmOptions,
+    Smoothing,
+    column_marginals,
+    fit_em,
+    initial_tree,
+)
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass, add_by_index
 
 pytestmark = pytest.mark.skipif(
@@ -168,6 +175,30 @@ def test_steps_of_adam(missing: float, n_classes: int) -> None:
     assert (single.g == alone.g).all()
     np.testing.assert_allclose(single.trees[0].transitions, two.trees[0].transitions, atol=1e-3)
     np.testing.assert_allclose(single.g, two.g, atol=1e-4)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("spread", [False, True])
+def test_stepwise_em(missing: float, spread: bool) -> None:
+    cards, n = (40, 3, 12, 9, 2), 900
+    rng = np.random.default_rng(9)
+    codes = np.stack([rng.binomial(card - 1, 0.3, size=n) for card in cards], axis=1)
+    codes[rng.random(codes.shape) < missing] = -1
+    weights = rng.uniform(0.5, 2.0, size=n)
+    parent = np.array([-1, 0, 0, 1, 1])
+    marginals = column_marginals(codes, cards, weights)
+    start = initial_tree(parent, np.arange(5), np.arange(5), marginals, 6, codes, rng)
+    # Bins of the first, third and fourth columns; the third has an atom before them.
+    none = np.zeros(0, dtype=np.int64)
+    bins = (np.arange(40), none, np.arange(1, 12), np.arange(9), none)
+    smoothing = Smoothing(0.5, 0.3, 0.2, bins if spread else (), (0.0, 0.7, 0.0, 0.0, 0.0))
+    options = EmOptions(0, 2, 100, smoothing, dtype=np.float64)
+    fit = partial(fit_em, start, codes, weights, options)
+    one, two = (found.tree for found in both(lambda: fit(np.random.default_rng(1))))
+    agree(one.root, two.root)
+    agree(one.transitions[1:], two.transitions[1:])
+    for mine, theirs in zip(one.emissions, two.emissions, strict=True):
+        agree(mine, theirs)
 
 
 def test_loss_of_two_classes() -> None:

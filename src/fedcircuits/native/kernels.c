@@ -81,6 +81,9 @@ INLINE double log_above_zero(double x) {
 /* Rows of a chunk whose classes are worked on together, at most. */
 enum { MOST_CHUNK = 128 };
 
+/* Widths of the kernels that spread counts over bins (see tree/along_axis.py). */
+enum { N_WIDTHS = 10 };
+
 #define REAL float
 #define NAME(stem) stem##_f32
 typedef void (*gemm_f32)(const char *, const char *, int *, int *, int *, float *, const float *,
@@ -221,12 +224,14 @@ void grid_locate(int64_t n, const double *x, const int64_t *ends, const double *
 
 #define REAL float
 #define NAME(stem) stem##_f32
+#include "em.inc"
 #include "transitions.inc"
 #undef REAL
 #undef NAME
 
 #define REAL double
 #define NAME(stem) stem##_f64
+#include "em.inc"
 #include "transitions.inc"
 #undef REAL
 #undef NAME

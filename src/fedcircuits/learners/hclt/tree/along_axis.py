@@ -24,7 +24,7 @@ LEAST_BINS = 8  # fewer are left as they are
 
 
 @lru_cache(maxsize=256)
-def _kernel(n: int, width: float) -> FloatArray:
+def kernel_of(n: int, width: float) -> FloatArray:
     """(n, n) what a count in each bin gives to all; rows add up to one, mirrored at the ends."""
     at = np.arange(n)
     kernel = np.zeros((n, n))
@@ -55,7 +55,7 @@ def smoothed(table: FloatArray, bins: IntArray) -> FloatArray:
     level = np.abs(np.log(width[:, None] / np.array(WIDTHS)[None, :])).argmin(axis=1)  # (H,)
     for chosen in np.unique(level[width > 0.5 * WIDTHS[0]]):
         mine = (level == chosen) & (width > 0.5 * WIDTHS[0])
-        counts[mine] = counts[mine] @ _kernel(n, WIDTHS[chosen])
+        counts[mine] = counts[mine] @ kernel_of(n, WIDTHS[chosen])
     answer = np.array(table, dtype=np.float64)
     answer[:, bins] = counts
     return answer

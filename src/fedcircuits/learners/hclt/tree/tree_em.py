@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.tree.along_axis import smoothed
+from fedcircuits.learners.hclt.tree.compiled_em import CompiledEm
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns, row_blocks
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass
+from fedcircuits.native import kernels
 from fedcircuits.native.in_order import in_order
 
 # Steps as good as the last one that a run may still hope for.
@@ -338,12 +340,8 @@ def _compressed(
     tree: LatentTree, codes: IntegerArray, weights: FloatArray
 ) -> list[tuple[Patterns, FloatArray]]:
     """Blocks of rows (n, D), compressed, with their weights."""
-    return list(
-        in_order(
-            lambda rows: (block_patterns(tree, codes[rows]), weights[rows]),
-            list(row_blocks(len(codes), tree)),
-        )
-    )
+    parts = list(row_blocks(len(codes), tree))
+    return list(in_order(lambda at: (block_patterns(tree, codes[at]), weights[at]), parts))
 
 
 def _warm_up(
@@ -362,30 +360,31 @@ def _warm_up(
     """
     total = float(weights.sum())
     shuffled = rng.permutation(len(codes))
-    # The batches stay the same in every epoch (their order does not), so that they are compressed
-    # once.
+    # The batches, not their order, stay the same in every epoch: they are compressed once.
     batches = []
     for first in range(0, len(codes) - options.batch_size + 1, options.batch_size):
         rows = shuffled[first : first + options.batch_size]
         batches.append((block_patterns(tree, codes[rows]), weights[rows]))
-    running: Counts | None = None
+    native, compiled, smoothing = kernels(), None, options.smoothing
+    if native is not None:
+        pseudo = [smoothing.of_column(j) * prior for j, prior in enumerate(priors)]
+        both = smoothing.transition, smoothing.root
+        compiled = CompiledEm(tree, batches, both, smoothing.bins, pseudo, options.dtype)
+    running = Counts.zeros(tree)
     step = 0
     for epoch in range(options.n_warmup_epochs):
         for number in rng.permutation(len(batches)):
-            patterns, row_weights = batches[number]
-            counts = Counts.zeros(tree)
-            TreePass(tree, options.dtype).add_counts(patterns, row_weights, counts)
-            scale = total / max(counts.weight, 1e-300)
-            if running is None:
-                running = Counts.zeros(tree)
-                running.blend(counts, 1.0, scale)
-            else:
-                running.blend(counts, (step + 2.0) ** -0.6, scale)
-            tree = maximise(running, tree, options.smoothing, priors)
+            share = (step + 2.0) ** -0.6 if step else 1.0
             step += 1
+            if native is not None and compiled is not None:
+                compiled.step(native, number, share, total)
+                continue
+            counts = TreePass(tree, options.dtype).counts_of(batches[number])
+            running.blend(counts, share, total / max(counts.weight, 1e-300))
+            tree = maximise(running, tree, smoothing, priors)
         if progress is not None:
             progress(0.0, f"warm-up epoch {epoch + 1} of {options.n_warmup_epochs}")
-    return tree
+    return tree if compiled is None else compiled.tree()
 
 
 def _mean_log_likelihood(
