@@ -312,3 +312,24 @@ def test_missing_is_refused_where_it_is_no_state() -> None:
     frame = pd.DataFrame({"y": [1.0, fc.MISSING]})
     with pytest.raises(SchemaError, match=r"'y': expected a value .*MISSING.* in row 1"):
         STATES.encode(frame)
+
+
+def test_a_mapping_of_single_values_is_encoded_as_a_frame_of_one_row() -> None:
+    frame = pd.DataFrame(
+        {"age": [31.5, 40.0, np.nan], "town": ["A", "B", None], "count": [3, 4, 5]}
+    )
+    schema = fc.Schema.infer(frame)
+    rows: list[dict[str, Any]] = [
+        {"age": 31.5, "town": "B", "count": 4},
+        {"age": np.float32(31.5), "town": None},
+        {"count": np.int64(5), "age": float("nan")},
+        {"town": "C"},
+    ]
+    for row in rows:
+        alone = schema.encode(row, unknown="missing")
+        framed = schema.encode(pd.DataFrame([row]), unknown="missing")
+        np.testing.assert_array_equal(alone.values, framed.values)
+        np.testing.assert_array_equal(alone.observed, framed.observed)
+        assert list(alone.index) == [0]
+    # Columns of values are a table, whatever holds them.
+    assert len(schema.encode({"age": np.array([1.0, 2.0]), "count": [1, 2]})) == 2

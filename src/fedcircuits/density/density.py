@@ -184,12 +184,14 @@ class Density(Probabilities, Moments, Completions):
         proba, error = self._query(
             lambda density: density._proba_and_error(data, target, unknown, impossible, with_error)
         )
-        return (proba, error) if with_error else proba
+        if error is None:
+            return proba
+        return proba, error
 
     def _proba_and_error(
         self, data: Data, target: str, unknown: Unknown, impossible: Impossible, with_error: bool
-    ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """p(target | the other observed cells) and its standard errors, NaN if not asked for."""
+    ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+        """p(target | the other observed cells) and its standard errors, None if not asked for."""
         at = self.schema.position(target)
         if self.schema.variables[at].outcomes is None:
             raise QueryError(
@@ -198,11 +200,11 @@ class Density(Probabilities, Moments, Completions):
             )
         check_impossible(impossible)
         table = self._rows(data, unknown, without=target)
+        error = None
         if with_error:
             proba, error = self.posterior_with_error(table, at)
         else:
             proba = self.posterior_table(table, at)
-            error = np.full(proba.shape, np.nan)
         lost = np.flatnonzero(np.isnan(proba).any(axis=1))
         if impossible == "error" and lost.size:
             self._check_possible(table.rows(lost), "error")
@@ -212,10 +214,10 @@ class Density(Probabilities, Moments, Completions):
                 "mass lies between or beyond them; ask expectation(), or with impossible='nan'"
             )
         labels = self.schema.variables[at].outcome_labels
-        return (
-            pd.DataFrame(proba, index=table.index, columns=labels),
-            pd.DataFrame(error, index=table.index, columns=labels),
-        )
+        answer = pd.DataFrame(proba, index=table.index, columns=labels)
+        if error is None:
+            return answer, None
+        return answer, pd.DataFrame(error, index=table.index, columns=labels)
 
     @query
     def predict(self, data: Data, target: str, *, unknown: Unknown = "error") -> pd.Series[Any]:

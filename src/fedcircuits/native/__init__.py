@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -65,9 +65,20 @@ class Kernels:
         self.call(f"{name}_{_SUFFIX[dtype]}", self._gemm["f64"], *arguments)
 
 
+def address(array: npt.NDArray[Any]) -> int:
+    """Where a C-contiguous array lies, ten times sooner than `array.ctypes` says it."""
+    try:
+        return ctypes.addressof(_first_byte(array))
+    except (TypeError, ValueError):  # read-only, or empty
+        return int(array.ctypes.data)
+
+
+_first_byte: Callable[[Any], Any] = ctypes.c_char.from_buffer
+
+
 def _as_c(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return ctypes.c_void_p(value.ctypes.data)
+        return ctypes.c_void_p(address(value))
     if isinstance(value, int):
         return ctypes.c_int64(value)
     if isinstance(value, float):
@@ -83,7 +94,7 @@ class Pointer(ctypes.c_void_p):
 
 def pointer(array: npt.NDArray[Any]) -> Pointer:
     """A C-contiguous array as an argument that many calls take."""
-    made = Pointer(array.ctypes.data)
+    made = Pointer(address(array))
     made.array = array
     return made
 
@@ -140,5 +151,5 @@ def numpy_only() -> Iterator[None]:
 
 def addresses(arrays: Iterable[npt.NDArray[Any] | None]) -> Addresses:
     """Addresses of C-contiguous arrays, 0 for None; the arrays must outlive them."""
-    found = [0 if array is None else array.ctypes.data for array in arrays]
+    found = [0 if array is None else address(array) for array in arrays]
     return np.array(found, dtype=np.uintp)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,8 @@ def encode(
     check_names(frame)
     n = len(frame)
     if n == 1 and not missing_values and not missing_as_state:
-        row = _encode_plain_row(schema, frame, without)
+        given = zip(frame.columns.tolist(), frame.iloc[0].tolist(), strict=True)
+        row = encode_plain_row(schema, given, without)
         if row is not None:
             return Table(schema, *row, frame.index, weights)
     values = np.zeros((n, len(schema)))
@@ -173,16 +175,16 @@ def _take_events(
     return rest.infer_objects(), which
 
 
-def _encode_plain_row(
-    schema: Schema, frame: pd.DataFrame, without: str | None
+def encode_plain_row(
+    schema: Schema, cells: Iterable[tuple[object, Any]], without: str | None
 ) -> tuple[FloatArray, BoolArray] | None:
     """One row without anything odd in it, cell by cell: pandas' columns cost more than the work.
 
     None where anything needs the full treatment: an unknown column, an event, a rounding, an error.
     """
     values, observed = np.zeros((1, len(schema))), np.zeros((1, len(schema)), dtype=bool)
-    for name, cell in zip(frame.columns.tolist(), frame.iloc[0].tolist(), strict=True):
-        if name not in schema:
+    for name, cell in cells:
+        if not isinstance(name, str) or name not in schema:
             return None
         if name == without:
             continue
@@ -190,15 +192,19 @@ def _encode_plain_row(
         variable = schema.variables[at]
         if isinstance(cell, np.generic) and cell.dtype.kind in "iufb":
             cell = cell.item()
-        if cell is None or cell is pd.NA or cell is pd.NaT or cell != cell:
+        if cell is None or cell is pd.NA or cell is pd.NaT:
+            continue
+        if not isinstance(cell, (str, bool, int, float)):
+            return None
+        if cell != cell:
             continue
         if variable.is_coded:
-            code = variable.code_of.get(cell) if isinstance(cell, (str, bool, int, float)) else None
+            code = variable.code_of.get(cell)
             if code is None:
                 return None
             values[0, at] = code
         else:
-            if not isinstance(cell, (int, float)) or abs(cell) > sys.float_info.max:
+            if isinstance(cell, str) or abs(cell) > sys.float_info.max:
                 return None  # whole numbers beyond floats too
             if variable.closed or (variable.kind == "count" and cell != round(cell)):
                 return None

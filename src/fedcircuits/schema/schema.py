@@ -13,7 +13,7 @@ import pandas as pd
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import QueryError, SchemaError
 from fedcircuits.schema.cells import decode
-from fedcircuits.schema.encode import check_names, encode
+from fedcircuits.schema.encode import check_names, encode, encode_plain_row
 from fedcircuits.schema.grids.sketch import Sketch
 from fedcircuits.schema.infer import Domain, infer_variables
 from fedcircuits.schema.merge import merge_variables
@@ -157,6 +157,11 @@ class Schema:
         """Rows as a table (see `fedcircuits.schema.encode.encode`); images are rows of pixels."""
         from fedcircuits.schema import images  # they build on schemas
 
+        plain = names is None and not missing_values and not missing_as_state
+        if plain and isinstance(data, Mapping) and data:
+            row = encode_plain_row(self, data.items(), without)
+            if row is not None:
+                return Table(self, *row, pd.RangeIndex(1), weights)
         if images.is_images(data):
             table = images.encode_images(self, data)  # type: ignore[arg-type]
             return table if without is None else table.hide(self.position(without))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.compiled.cells import LeafTables, look_up
 from fedcircuits.circuits.compiled.program import Program
-from fedcircuits.native import Kernels, kernels
+from fedcircuits.native import Kernels, address, kernels
 from fedcircuits.schema import Table
 
 if TYPE_CHECKING:
@@ -145,12 +145,12 @@ class Compiled:
         spans += [len(circuit.schema) + program.widest + 8]
         ends = list(accumulate(spans))
         work = np.empty(ends[-1])
-        start = work.ctypes.data
+        start = address(work)
         by_slot = np.empty((5, tables.group_of_slot.size), dtype=np.uintp)
         by_slot[[0, 1, 4]] = found.fixed
-        by_slot[2] = found.cells.ctypes.data + 4 * n * tables.group_of_slot
-        by_slot[3] = found.within.ctypes.data + 8 * n * tables.group_of_slot
-        first, step = by_slot.ctypes.data, by_slot.strides[0]
+        by_slot[2] = address(found.cells) + 4 * n * tables.group_of_slot
+        by_slot[3] = address(found.within) + 8 * n * tables.group_of_slot
+        first, step = address(by_slot), by_slot.strides[0]
         given: list[NDArray[Any] | None]
         given = [active, self._choice if walk else None, self._column_of, log_prob, risky]
         given += [asked, firsts, sizes, leaf_flows, unknown, uniform, leaf_of]
@@ -179,7 +179,7 @@ def row_blocks(table: Table, width: int = 1) -> Iterator[tuple[slice, Table]]:
 
 
 def _address(array: NDArray[Any] | None) -> int:
-    return 0 if array is None else array.ctypes.data
+    return 0 if array is None else address(array)
 
 
 def _bits(columns: NDArray[np.bool_]) -> NDArray[np.uint64]:

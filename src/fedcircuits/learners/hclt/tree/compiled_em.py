@@ -97,7 +97,7 @@ class CompiledEm:
         return pointer(addresses(kept)), len(weights), float(weights.sum()), kept
 
     def step(self, native: Kernels, number: int, share: float, total: float) -> None:
-        """Move the running counts by a share towards a batch's, scaled to rows of weight `total`."""
+        """Move the running counts by a share towards a batch's, scaled to weight `total`."""
         at, n, weight, _ = self._batches[number]
         self._sizes[5] = n
         self._numbers[4:] = 1.0 - share, share * (total / max(weight, 1e-300))
