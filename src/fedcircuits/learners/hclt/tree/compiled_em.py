@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.learners.hclt.tree.along_axis import LEAST_BINS, POWER, WIDTH, WIDTHS, kernel_of
+from fedcircuits.learners.hclt.tree.cell_tables import starts_with_missing
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns
-from fedcircuits.learners.hclt.tree.tree_pass import starts_with_missing
 from fedcircuits.native import Kernels, Pointer, addresses, pointer
 
 Block = tuple[Patterns, FloatArray]
