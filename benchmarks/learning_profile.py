@@ -239,7 +239,7 @@ def main() -> None:
         "Where the time of learning goes",
         ["table", "phase", "CPU s", "calls", "10^9 multiply-adds", "10^9 bytes", "floor, CPU s"],
         rows,
-        "python benchmarks/learning_profile.py",
+        " ".join(["python benchmarks/learning_profile.py", *arguments.cases]),
         [
             "One thread; the first line of a table is the least of three runs without the profiler "
             "(one of the two largest), the others are of one run under it.",
