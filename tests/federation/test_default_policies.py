@@ -14,7 +14,13 @@ import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from fedcircuits.errors import FedcircuitsWarning, FederationError
+from fedcircuits.federation.agreement import Anchors, Latent, ProductOfClasses
+from fedcircuits.federation.agreement.auto import within_budget
+from fedcircuits.federation.agreement.base import Rule
+from fedcircuits.federation.agreement.latent import automatic_clusters
+from fedcircuits.federation.client.clustering import clusters_per_stratum
 from fedcircuits.federation.policy.policy import Policy
+from fedcircuits.federation.wire import requests as m
 
 
 def shared_label() -> dict[str, pd.DataFrame]:
@@ -46,6 +52,32 @@ def test_default_policies_and_default_settings_train(case: str, label: str | Non
     levels = set(fed.ledger.table()["level"])
     assert "row evidence" not in levels
     assert max(fed.ledger.bits(client) for client in fed.clients) <= Policy().bits
+
+
+@pytest.mark.parametrize("n_classes", [2, 10, 1000])
+@pytest.mark.parametrize("n_rows", [100, 8_000, 35_000, 36_000, 1_000_000, 10**9])
+def test_trials_of_auto_fit_the_default_budget(n_rows: int, n_classes: int) -> None:
+    """Digests and every different clustering of a run, at any number of aligned rows."""
+    first: list[Rule] = [ProductOfClasses(), Latent()]
+    sent = within_budget([*first, Latent(tilt=False), Anchors()], n_rows, n_classes)
+    n_clusters = automatic_clusters(n_rows)
+    bits = 1 + np.log2(n_clusters)
+    if Latent(tilt=False) in sent:
+        bits += np.log2(max(n_clusters, n_classes + 1))
+    assert bits <= Policy().bits == m.BITS
+    assert [rule for rule in sent if rule in first] == first
+    assert (Latent(tilt=False) in sent) is (n_clusters <= 45 and n_classes < 1000)
+    private = [Latent(label_private=True), Latent(label_private=True, tilt=False)]
+    assert within_budget(private, n_rows, n_classes) == private  # one clustering serves both
+
+
+def test_clusters_within_classes_are_no_more_than_asked_for() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        rows = rng.integers(0, 1000, rng.integers(1, 30)).astype(float)
+        rows[0] = 5
+        assert clusters_per_stratum(rows, 32).sum() <= 32
+        assert (clusters_per_stratum(rows, 32)[rows > 0] >= 1).all()
 
 
 @pytest.mark.slow

@@ -13,14 +13,14 @@ reveals, and the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedcircuits.arrays import IntArray
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement._shared.aligned import (
     aligned_rows,
@@ -37,7 +37,7 @@ from fedcircuits.federation.agreement._shared.validation import (
 from fedcircuits.federation.agreement.anchors import Anchors
 from fedcircuits.federation.agreement.base import Rule, described, joined
 from fedcircuits.federation.agreement.independent import Independent
-from fedcircuits.federation.agreement.latent import Latent
+from fedcircuits.federation.agreement.latent import Latent, automatic_clusters
 from fedcircuits.federation.agreement.product import ProductOfClasses
 from fedcircuits.federation.server.fitted_parts import TakeModels
 from fedcircuits.federation.server.server import Server
@@ -99,8 +99,10 @@ def choose(
     train = order[n_validation : n_validation + TRIAL_ROWS]
     scores: dict[Rule, m.Judged] = {}
     tilts: dict[str, Tilt] = {}
+    n_classes = 1 if server.label is None else n_states_of(server.schema[server.label])
+    tried = within_budget(rules, some.size, n_classes)
     with only_rows(server, train, train.size / common.size):
-        for rule in rules:
+        for rule in tried:
             if isinstance(rule, Latent) and not rule.tilt and not tilts:
                 continue  # the same as with a tilt, which no learner here has
             try:
@@ -109,12 +111,13 @@ def choose(
                 scores[rule] = judge(server, *rule.glue(found), judged)
             except RefusedError as error:
                 refused[rule] = str(error)
-        rules = [rule for rule in rules if rule in scores]
-        if tilts and rules and not take.keep:
-            scores = _with_heads_tried(server, rules, scores, tilts, judged)
-    if not rules:
+        compared = [rule for rule in rules if rule in scores]
+        if tilts and compared and not take.keep:
+            scores = _with_heads_tried(server, compared, scores, tilts, judged)
+    rules = [rule for rule in rules if rule in scores or rule not in tried]
+    if not scores:
         return _fallback(server, given, refused)
-    best, reason = _best(rules, scores, "log-loss" if server.label_holders else "-log p(x)")
+    best, reason = _best(list(scores), scores, "log-loss" if server.label_holders else "-log p(x)")
     return best, _why(server, best, rules, refused, reason, scores)
 
 
@@ -153,6 +156,31 @@ def _takes_head(rule: Rule) -> bool:
     return all(given) and not getattr(rule, LABEL_PRIVATE, False)
 
 
+def within_budget(rules: Sequence[Rule], n_rows: int, n_classes: int) -> list[Rule]:
+    """Return the first rules whose trials together tell the server no more bits a row than `BITS`.
+
+    A clustering that another rule asks for too is told once; one that does not fit is not tried.
+
+    Args:
+        rules: candidates, the first choice first.
+        n_rows: aligned rows.
+        n_classes: states of the label.
+    """
+    told: dict[tuple[int, bool], float] = {}
+    kept: list[Rule] = []
+    for rule in rules:
+        asked = dict(told)
+        if isinstance(rule, Latent):
+            n_clusters = rule.n_clusters or automatic_clusters(n_rows)
+            within = not rule.tilt and not rule.label_private
+            # Every class, and rows of an unknown one, have a cluster at least.
+            most = max(n_clusters, n_classes + 1) if within else n_clusters
+            asked[n_clusters, within] = float(np.log2(most))
+        if m.DIGESTS.bits({}, None) + sum(asked.values()) <= m.BITS:
+            told, kept = asked, [*kept, rule]
+    return kept or list(rules[:1])
+
+
 def _best(rules: list[Rule], scores: Mapping[Rule, m.Judged], measure: str) -> tuple[Rule, str]:
     """The rule with the best density among those that predict as well as the best, and why."""
     least = min(rules, key=lambda rule: scores[rule].log_loss)
@@ -185,7 +213,7 @@ def _why(
     """The record of a choice: candidates that were allowed, then those that policies refuse."""
 
     def of(rule: Rule) -> Candidate:
-        found = None if scores is None else scores[rule]
+        found = None if scores is None else scores.get(rule)
         outcome = TAKEN if rule is taken else "not compared" if found is None else "not taken"
         log_loss = None if found is None or not server.label_holders else found.log_loss
         nats = None if found is None else found.log_prob

@@ -40,12 +40,14 @@ def features(table: Table) -> FloatArray:
 def clusters_per_stratum(rows: FloatArray, n_clusters: int) -> IntArray:
     """How many clusters each stratum gets: in proportion to the square root of its rows.
 
-    Even shares would starve the minority class; shares by rows would split only the majority.
+    Even shares would starve the minority class; shares by rows would split only the majority. There
+    are no more than `n_clusters` in all, unless there are more strata than that.
     """
     root = np.sqrt(rows)
-    return np.where(rows > 0, np.maximum(1, np.round(n_clusters * root / root.sum())), 0).astype(
-        np.int64
-    )
+    per = np.where(rows > 0, np.maximum(1, np.round(n_clusters * root / root.sum())), 0)
+    while per.sum() > n_clusters and per.max() > 1:
+        per[per.argmax()] -= 1
+    return per.astype(np.int64)
 
 
 def cluster_rows(
