@@ -22,6 +22,7 @@ from fedcircuits.cli.app import app
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.policy.audit import AuditLog
 from fedcircuits.federation.policy.policy import PolicyError
+from fedcircuits.federation.policy.run import earlier_runs
 
 ROWS = table().drop(columns=ID)
 
@@ -93,6 +94,24 @@ def test_a_message_that_cannot_be_noted_is_not_answered(tmp_path: Path) -> None:
             log.write("fit", 3, "server", None)
         assert log.path is not None
         assert log.path.read_bytes() == before  # no half line
+
+
+def test_a_line_of_the_audit_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A disk that is full in the middle of a line, and a line cut short by a power cut."""
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path, "a")
+    facts: dict[str, Any] = {"run": "r", "reply": "x", "step": 0, "bits": 2.0, "epsilon": 0.0}
+    log.write("fit", 3, "server", None, request="one", **facts)
+    before = path.read_bytes()
+    for n_bytes in (len(before), len(before) + 1, len(before) + 40):
+        with full_disk(n_bytes), pytest.raises(PolicyError, match="cannot be written"):
+            log.write("fit", 3, "server", None, request="two", **facts)
+        assert path.read_bytes() == before
+    path.write_bytes(before + before[:30])
+    log.write("fit", 3, "server", None, request="three", **facts)
+    spent = earlier_runs(path, "a")["r"]
+    assert spent.requests == {"one", "three"}
+    assert spent.bits == 4.0
 
 
 @pytest.mark.filterwarnings("ignore::fedcircuits.errors.FedcircuitsWarning")

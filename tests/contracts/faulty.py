@@ -1,12 +1,15 @@
 """A client that fails where a test wants it to, wherever it runs.
 
 The folder named by the environment variable `FAULTS` tells it what to do: a file `CLIENT.VERB` with
-"sleep SECONDS" or "corrupt". The client makes `CLIENT.VERB.begun` when it comes to such a request.
+"sleep SECONDS", "corrupt", "truncate", "double", "other CLIENT" (that one's reply to the same kind
+of request), "die before" or "die after", followed by ids of processes that end with it; a client
+dies once. It makes `CLIENT.VERB.begun` when it comes to such a request.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -35,5 +38,32 @@ class Faulty:
             told.with_name(f"{told.name}.begun").touch()
         if what.startswith("sleep"):
             time.sleep(float(what.split()[1]))
+        if what.startswith("die before"):
+            self._die(told, what)
         answer = self._client.handle(verb, payload)
-        return answer[:-1] + bytes([answer[-1] ^ 1]) if what == "corrupt" else answer
+        told.with_name(f"{told.name}.reply").write_bytes(answer)
+        if what.startswith("die after"):
+            self._die(told, what)
+        return self._spoilt(what, verb, payload, answer, told.parent)
+
+    def _spoilt(self, what: str, verb: str, payload: bytes, answer: bytes, folder: Path) -> bytes:
+        if what == "corrupt":
+            return answer[:-1] + bytes([answer[-1] ^ 1])
+        if what == "truncate":
+            return answer[: len(answer) // 2]
+        if what == "double":
+            return self._client.handle(verb, payload)
+        if what.startswith("other"):
+            other = folder / f"{what.split()[1]}.{verb}.reply"
+            deadline = time.monotonic() + 10
+            while not other.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            time.sleep(0.1)  # until it is written
+            return other.read_bytes()
+        return answer
+
+    def _die(self, told: Path, what: str) -> None:
+        """End this process and those that are named; not a second time when it is back."""
+        told.unlink()
+        for pid in (*map(int, what.split()[2:]), os.getpid()):  # the site before its job
+            os.kill(pid, signal.SIGKILL)

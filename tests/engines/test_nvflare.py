@@ -19,6 +19,7 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import EngineContract, specs, table
+from contracts.engine_faults import CLIENT, EngineFaults, Site
 from contracts.faulty import FAULTS
 from contracts.loopback import own_network
 from fedcircuits.api.client_spec import client_from_spec
@@ -114,6 +115,19 @@ class TestNvflareEngine(EngineContract):
     ) -> None:
         """By name, which starts a federation; `running` and the silos do the other settings."""
         super().test_same_model_bit_for_bit_as_in_this_process(engine, setting, tmp_path)
+
+
+class TestNvflareFaults(EngineFaults):
+    @pytest.fixture
+    def site(self, running: NvflareEngine, faults: Path) -> Iterator[Site]:
+        """A site that has ended is started by whoever runs it; its job ends with it."""
+
+        def processes() -> list[int]:
+            return [process.pid for process in family(running.process_id(CLIENT))]
+
+        yield Site(running, faults, processes, lambda: running.start_site(CLIENT))
+        for path in faults.iterdir():
+            path.unlink()
 
 
 def test_site_killed_during_fit_is_left_out_and_named_and_can_come_back(

@@ -25,6 +25,7 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import table
+from contracts.faults import model_bytes
 from contracts.federations import ID, LABEL, split
 from contracts.loopback import own_network
 from fedcircuits.cli.federation_file import read_parties
@@ -163,12 +164,10 @@ def federated_here(place: Place, options: dict[str, Any]) -> Any:
     return fc.federate(policies=Policy.from_toml(place.folder / "policy.toml"), **options)
 
 
-def answers_alike(place: Place, options: dict[str, Any]) -> bool:
-    """Whether the model that was fetched answers, to the last bit, as that of this process."""
-    here = federated_here(place, options)
-    there = fc.load(place.folder / "model.fc")
-    rows = table(n=40, seed=1)[list(here.schema.names)]
-    return bool(here.log_prob(rows).tolist() == there.log_prob(rows).tolist())
+def same_bits(place: Place, options: dict[str, Any]) -> bool:
+    """Whether the model that was fetched is, byte for byte, that of this process."""
+    here = model_bytes(federated_here(place, options), place.folder / "here.fc")
+    return here == (place.folder / "model.fc").read_bytes()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -219,7 +218,7 @@ def test_coordinator_killed_in_a_run_goes_on_where_it_was(place: Place) -> None:
     assert answer["setting"] == "vertical"
     assert answer["asked"].get(begun) == 1  # c alone; a and b had answered
     assert not set(done) & set(answer["asked"]) - NEVER_KEPT
-    assert answers_alike(place, options)
+    assert same_bits(place, options)
 
 
 def test_silo_killed_is_left_out_and_its_restart_completes_the_model(
@@ -242,7 +241,7 @@ def test_silo_killed_is_left_out_and_its_restart_completes_the_model(
     assert answer["dropped"] == {}
     assert answer["setting"] == "horizontal"
     assert answer["asked"].get("fit", 0) <= 1  # of c alone, unless its last act was to answer
-    assert answers_alike(place, options)
+    assert same_bits(place, options)
 
 
 class stranger_at:  # noqa: N801
@@ -278,7 +277,7 @@ def test_rows_and_columns_split_over_three_give_the_model_of_one_process(
     options = place.write("hybrid", agreement="product")
     answer = told(coordinate(place))
     assert (answer["setting"], answer["dropped"]) == ("hybrid", {})
-    assert answers_alike(place, options)
+    assert same_bits(place, options)
 
 
 def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> None:
@@ -356,7 +355,7 @@ def test_a_scheming_coordinator_is_refused_and_the_next_honest_run_works(
     assert earlier_runs(audit, "a") == before  # nothing was spent
     answer = told(coordinate(place))
     assert answer["dropped"] == {}
-    assert answers_alike(place, options)
+    assert same_bits(place, options)
     reviewed = subprocess.run(
         fedcircuits("silo", place.kits / "a", "--review", "--json"),
         capture_output=True,

@@ -19,7 +19,9 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import EngineContract, specs, table
+from contracts.engine_faults import CLIENT, EngineFaults, Site
 from contracts.faults import During, model_bytes, slow_to_fit
+from contracts.faulty import FAULTS
 from fedcircuits.api import partition
 from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, ClientSpec
 from fedcircuits.engines import engine_named
@@ -75,9 +77,10 @@ def killed() -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Any]:
+def running(faults: Path) -> Iterator[Any]:
     """One engine for the module: while it runs, others share the cluster that it started."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FAULTS, str(faults))
         patch.setenv("PYTHONPATH", PATHS)  # as the actors get it, for clients made by `SLOW`
         engine = engine_named("ray")(specs(), CLIENT_FROM_SPEC)
     with engine:
@@ -103,6 +106,28 @@ class TestRayEngine(EngineContract):
     @pytest.fixture
     def transport(self, running: Any) -> Any:
         return running
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def faulty(running: Any) -> Iterator[Any]:
+    """Clients that fail where they are told to, in the cluster that is running."""
+    del running
+    with engine_named("ray")(specs(), "contracts.faulty:client_from_spec") as engine:
+        yield engine
+
+
+class TestRayFaults(EngineFaults):
+    @pytest.fixture
+    def site(self, faulty: Any, faults: Path) -> Iterator[Site]:
+        """Ray starts a client again by itself."""
+        yield Site(faulty, faults, lambda: [faulty.place(CLIENT).process], lambda: None)
+        for path in faults.iterdir():
+            path.unlink()
 
 
 # --- clients that hang, fail or die ---------------------------------------------------------------

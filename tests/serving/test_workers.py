@@ -92,6 +92,46 @@ def test_a_question_given_up_while_its_process_starts_leaves_nothing_at_work(mod
         workers.close()
 
 
+def test_a_question_that_is_given_up_leaves_its_process() -> None:
+    """The next question is answered by the same process, which need not be started again."""
+    rows = pd.DataFrame({"a": [1.0, 2.0, 2.5, 4.0] * 20, "b": ["x", "y", "x", "x"] * 20})
+    model = encoding.pack(fc.learn(rows, learner="mixture").to_record())
+    workers = Workers(model, "a model", Limits(seconds=2.0, workers=1, samples=10**12))
+    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+    (before,) = workers._all
+
+    async def scenario() -> None:
+        assert (await workers.ask("sample", long))["status"] == 503
+        assert (await workers.ask("schema", {}))["status"] == 200
+
+    try:
+        anyio.run(scenario)
+        assert workers._all == [before]
+    finally:
+        workers.close()
+
+
+def test_long_questions_give_way_to_short_ones(model: bytes) -> None:
+    """Endless questions on all processes: short ones are answered long before the deadline."""
+    workers = Workers(model, "a model", Limits(seconds=60.0, workers=3, samples=10**12))
+    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+
+    async def scenario() -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(workers.ask, "sample", long)
+            await anyio.sleep(2.0)
+            for _ in range(3):
+                with anyio.fail_after(20.0):
+                    assert (await workers.ask("schema", {}))["status"] == 200
+            group.cancel_scope.cancel()
+
+    try:
+        anyio.run(scenario)
+    finally:
+        workers.close()
+
+
 def test_questions_that_waited_long_are_not_begun(model: bytes) -> None:
     workers = Workers(model, "a model", Limits(seconds=4.0, workers=1, samples=10**12))
     long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import warnings
@@ -18,6 +19,7 @@ from fedcircuits.api.load import from_file_bytes
 from fedcircuits.engines.frames import frame, read_frame
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning
 from fedcircuits.serving.explorer import Explorer
+from fedcircuits.serving.giving_up import GIVE_UP, AtWork, GivenUpError
 from fedcircuits.serving.questions import Limits, Questions, TooMuchError
 
 START = "start"
@@ -63,6 +65,8 @@ def main() -> None:
     os.dup2(2, 1)
     frames = _frames(source)
     questions: Questions | None = None
+    at_work = AtWork()
+    signal.signal(GIVE_UP, at_work.give_up)
     while True:
         number, name, payload = frames.get()
         if questions is None:
@@ -74,7 +78,13 @@ def main() -> None:
             except FedcircuitsError as error:
                 reply = {"status": 422, "error": str(error), "type": type(error).__name__}
         else:
-            reply = answer(questions, name, json.loads(payload))
+            try:
+                at_work.now = True
+                reply = answer(questions, name, json.loads(payload))
+                at_work.now = False
+            except GivenUpError:
+                text = "given up, since others wait or its time was over: ask for less at a time"
+                reply = {"status": 503, "error": text, "type": "BusyError"}
         sink.write(frame(number, "", json.dumps(reply).encode()))
         sink.flush()
 

@@ -15,6 +15,7 @@ import anyio
 
 from fedcircuits.engines.frames import frame, read_frame
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.serving.giving_up import GIVE_UP
 from fedcircuits.serving.questions import Limits
 
 Reply = dict[str, Any]
@@ -23,6 +24,10 @@ BUSY: Reply = {"status": 503, "type": "BusyError"}
 # be given up half done, and end a process for nothing.
 WAITING = 0.5
 ENDING = 1.0  # seconds that killed processes have to be gone
+# A question that has run for longer gives way where others have waited and such ones hold more than
+# half of the processes: ordinary questions take milliseconds.
+SLOW, CROWDED = 1.0, 0.25
+GIVING_UP = 0.5  # seconds that a process has to leave a question before it is ended
 
 
 class _Process:
@@ -61,6 +66,10 @@ class _Process:
         """Whether the process can be asked again."""
         return self._process.poll() is None
 
+    def give_up(self) -> None:
+        """Asks the process to leave its question; the reply then says so."""
+        self._process.send_signal(GIVE_UP)
+
     def kill(self) -> None:
         """Ends the process at once, whatever it is doing; it may take a moment to be gone."""
         self._process.kill()
@@ -80,17 +89,19 @@ class _Job:
     Attributes:
         process: that works on it; None while there is none.
         is_given_up: whether nobody waits for the answer any more.
+        begun: when a process took it on, on the monotonic clock.
     """
 
     process: _Process | None = None
     is_given_up: bool = False
+    begun: float = 0.0
 
 
 class Workers:
     """At most `limits.workers` processes, each with one question at a time.
 
-    A question that takes too long ends with its process, so that abandoned work never piles up;
-    the next question starts another.
+    A question that takes too long is given up, if need be with its process, so that abandoned work
+    never piles up. Where many wait, long questions give way to short ones.
 
     Args:
         model: the bytes of a model file.
@@ -107,6 +118,7 @@ class Workers:
         self._all: list[_Process] = []
         self._idle: list[_Process] = []
         self._closed = False
+        self._running: list[_Job] = []
         self._idle.append(self._start())  # a model that cannot be read is an error now
 
     def _start(self) -> _Process:
@@ -127,7 +139,7 @@ class Workers:
         seconds, job, begun = self._limits.seconds, _Job(), time.monotonic()
         try:
             with anyio.fail_after(WAITING * seconds):
-                await self._slots.acquire_on_behalf_of(job)
+                await self._slot(job)
         except TimeoutError:
             text = f"too many questions at once: not begun within {WAITING * seconds:g} s"
             return {**BUSY, "error": text}
@@ -143,13 +155,40 @@ class Workers:
             self._slots.release_on_behalf_of(job)
             self._give_up(job)
 
-    def _give_up(self, job: _Job) -> None:
-        """Nobody waits for a question any more: its process, if it is still at work, ends."""
+    async def _slot(self, job: _Job) -> None:
+        """Wait for a place; where it takes long, questions that take long give way."""
+        while True:
+            with anyio.move_on_after(CROWDED) as waiting:
+                await self._slots.acquire_on_behalf_of(job)
+            if not waiting.cancelled_caught:
+                return
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Have the longest question give way, if slow ones hold more than half of the processes."""
         with self._changed:
-            job.is_given_up = True
-            if job.process is not None:
-                job.process.kill()
+            before = time.monotonic() - SLOW
+            slow = [job for job in self._running if job.begun < before and not job.is_given_up]
+            longest = min(slow, key=lambda job: job.begun, default=None)
+        if longest is not None and len(slow) > max(1, self._limits.workers // 2):
+            self._give_up(longest)
+
+    def _give_up(self, job: _Job) -> None:
+        """A question is not answered any more: its process leaves it, or ends."""
+        with self._changed:
+            process, job.is_given_up = job.process, True
+            if process is not None:
+                process.give_up()
+                timer = threading.Timer(GIVING_UP, self._end, (job, process))
+                timer.daemon = True
+                timer.start()
             self._changed.notify_all()
+
+    def _end(self, job: _Job, process: _Process) -> None:
+        """End a process that is still at a question which was given up."""
+        with self._changed:
+            if job.process is process:
+                process.kill()
 
     def _work(self, method: str, payload: bytes, job: _Job) -> Reply:
         """In a thread: take a process, ask it, and put it back unless it was killed."""
@@ -157,11 +196,17 @@ class Workers:
         if process is None:
             return {**BUSY, "error": "the question was given up, or the service stops"}
         with self._changed:
-            job.process = process
+            if job.is_given_up:  # before it was begun
+                self._idle.append(process)
+                self._changed.notify_all()
+                return {**BUSY, "error": "the question was given up"}
+            job.process, job.begun = process, time.monotonic()
+            self._running.append(job)
         reply = process.ask(method, payload)
         with self._changed:
             job.process = None
-        self._put_back(process, job.is_given_up)
+            self._running.remove(job)
+        self._put_back(process)
         return reply
 
     def _taken(self, job: _Job) -> _Process | None:
@@ -184,14 +229,14 @@ class Workers:
         with self._changed:
             if not (job.is_given_up or self._closed):
                 return process
-        self._put_back(process, is_killed=False)  # for the next question
+        self._put_back(process)  # for the next question
         return None
 
-    def _put_back(self, process: _Process, is_killed: bool) -> None:
+    def _put_back(self, process: _Process) -> None:
         with self._changed:
             if self._closed:
                 process.kill()
-            elif not is_killed and process.is_alive:
+            elif process.is_alive:
                 self._idle.append(process)
             self._changed.notify_all()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +31,28 @@ class Handler(Protocol):
     def handle(self, verb: str, payload: bytes) -> bytes:
         """Answer one message."""
         ...
+
+
+def add_line(path: Path, text: str) -> None:
+    """Add a line to a file, whole or not at all; one that was cut short before stays apart.
+
+    Args:
+        path: of the file, made where it is not there.
+        text: without a line break.
+    """
+    with path.open("ab+", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(end - 1)
+        data = (b"" if not end or file.read(1) == b"\n" else b"\n") + text.encode() + b"\n"
+        try:
+            written = file.write(data)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        except OSError:
+            with contextlib.suppress(OSError):  # the reader leaves out lines cut short
+                file.truncate(end)
+            raise
 
 
 @dataclass(frozen=True)
@@ -69,8 +94,7 @@ class AuditLog:
             **facts,
         }
         try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            add_line(self.path, json.dumps(line))
         except OSError as error:
             raise PolicyError(f"its audit file cannot be written: {error.strerror}") from None
 
