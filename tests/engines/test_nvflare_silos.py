@@ -24,6 +24,7 @@ import psutil
 import pytest
 
 import fedcircuits as fc
+from contracts.defaults import SPLITS
 from contracts.engine import table
 from contracts.faults import model_bytes
 from contracts.federations import ID, LABEL, split
@@ -76,12 +77,16 @@ class Place:
 
     def write(self, setting: str, **options: Any) -> dict[str, Any]:
         """Data and federation files of a setting; options of the same run in this process."""
-        for name, rows in shares(setting).items():
+        given = {"id": ID, "label": LABEL, "learner": "factorised", **options}
+        return self.write_tables(shares(setting), given)
+
+    def write_tables(self, tables: dict[str, pd.DataFrame], told: dict[str, Any]) -> dict[str, Any]:
+        """The same with other tables and nothing but what is told."""
+        for name, rows in tables.items():
             rows.to_csv(self.folder / f"{name}.csv", index=False)
-        told = {"id": ID, "label": LABEL, "learner": "factorised", **options}
         plain = {k: v for k, v in told.items() if k not in RULE}
         lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
-        parties = sorted(shares(setting))
+        parties = sorted(tables)
         lines += ['output = "model.fc"', "[coordinator]", f"port = {self.port}", "[clients]"]
         lines += [f"{name} = {{}}" for name in parties]
         lines += ["[options]", *(f"{k} = {json.dumps(v)}" for k, v in told.items() if k in RULE)]
@@ -372,6 +377,19 @@ def plaintext(port: int) -> socket.socket:
     other = socket.create_connection(("localhost", port), timeout=10)
     other.sendall(b"GET /describe HTTP/1.1\r\nHost: localhost\r\n\r\n")
     return other
+
+
+@pytest.mark.parametrize("case", [case for case in SPLITS if len(SPLITS[case]()) == len(NAMES)])
+@pytest.mark.filterwarnings("ignore::fedcircuits.errors.FedcircuitsWarning")
+def test_default_policies_and_a_coordinator_on_defaults_train(place: Place, case: str) -> None:
+    """The same bits as in this process; `test_ray.py` has the splits over two."""
+    (place.folder / "policy.toml").write_text("")
+    for name in NAMES:  # a new table begins with a new audit file
+        (place.kits / name / "audit.jsonl").unlink(missing_ok=True)
+    options = place.write_tables(SPLITS[case](), {"id": ID, "label": LABEL})
+    answer = told(coordinate(place))
+    assert answer["dropped"] == {}
+    assert same_bits(place, options)
 
 
 def test_silos_stop_on_a_signal_and_leave_nothing(place: Place) -> None:

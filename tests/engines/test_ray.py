@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 import fedcircuits as fc
+from contracts.defaults import SPLITS, by_defaults
 from contracts.engine import EngineContract, specs, table
 from contracts.engine_faults import CLIENT, EngineFaults, Site
 from contracts.faults import During, model_bytes, slow_to_fit
@@ -128,6 +129,16 @@ class TestRayFaults(EngineFaults):
         yield Site(faulty, faults, lambda: [faulty.place(CLIENT).process], lambda: None)
         for path in faults.iterdir():
             path.unlink()
+
+
+@pytest.mark.parametrize("case", SPLITS)
+def test_default_policies_and_default_settings_train(
+    case: str, running: Any, tmp_path: Path
+) -> None:
+    """The same bits as in this process, whatever the split."""
+    del running
+    there = model_bytes(by_defaults(case, engine="ray"), tmp_path / "there.fc")
+    assert there == model_bytes(by_defaults(case), tmp_path / "here.fc")
 
 
 # --- clients that hang, fail or die ---------------------------------------------------------------

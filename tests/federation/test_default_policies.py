@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from contracts.defaults import SPLITS, by_defaults
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from fedcircuits.errors import FedcircuitsWarning, FederationError
@@ -23,27 +22,13 @@ from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.wire import requests as m
 
 
-def shared_label() -> dict[str, pd.DataFrame]:
-    rows = table(n=400)
-    return {"a": rows[[ID, "height", LABEL]], "b": rows[[ID, "visits", "size", LABEL]]}
-
-
-SPLITS: dict[str, Any] = {
-    "rows": lambda: split("horizontal", table(n=400)),
-    "columns, label at one": lambda: split("vertical", table(n=400)),
-    "columns, label at all": shared_label,
-    "both": lambda: split("hybrid", table(n=400)),
-}
-
-
 @pytest.mark.parametrize("label", [LABEL, None])
 @pytest.mark.parametrize("case", SPLITS)
-def test_default_policies_and_default_settings_train(case: str, label: str | None) -> None:
-    with warnings.catch_warnings():  # auto says which rules policies refuse
-        warnings.simplefilter("ignore", FedcircuitsWarning)
-        fed = fc.federate(
-            SPLITS[case](), id=ID, label=label, policies=Policy(), learner="factorised"
-        )
+def test_default_policies_and_default_settings_train(
+    case: str, label: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    fed = by_defaults(case, label=label)
+    assert not [line for line in caplog.messages if "refused" in line]  # nothing was asked in vain
     assert fed.dropped == {}
     held = {name for frame in SPLITS[case]().values() for name in frame} - {ID}
     assert set(fed.schema.names) == held
@@ -83,11 +68,8 @@ def test_clusters_within_classes_are_no_more_than_asked_for() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SPLITS)
 def test_default_policies_over_processes(case: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FedcircuitsWarning)
-        options: dict[str, Any] = {"id": ID, "label": LABEL, "learner": "factorised"}
-        there = fc.federate(SPLITS[case](), policies=Policy(), engine="processes", **options)
-        here = fc.federate(SPLITS[case](), policies=Policy(), **options)
+    there = by_defaults(case, engine="processes")
+    here = by_defaults(case)
     rows = table(n=20, seed=1)[list(here.schema.names)]
     assert there.log_prob(rows).tolist() == here.log_prob(rows).tolist()
 

@@ -134,6 +134,7 @@ NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "cluster": {"columns": ["height", "size"]},
     "start": {"columns": ["size"]},
     "centres": {"columns": ["size"]},
+    "anchor_rows": {"columns": ["size"]},
     "fit": {"jobs": (Job(JOB, ("size",)),)},
     "round": {"columns": ["size"]},
     "branch": {"jobs": (m.BranchJob(JOB, ("size",)),)},

@@ -24,7 +24,6 @@ from fedcircuits.api.learn import colour_of, make_learner
 from fedcircuits.density import Learner, LearnsClassifier
 from fedcircuits.errors import FederationError, SchemaError, StorageError
 from fedcircuits.federation.client.client import Client
-from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS
 from fedcircuits.federation.client.own_learner import MakeLearner
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy
@@ -88,7 +87,7 @@ class ClientSpec:
             kinds=kinds,
             missing_values=missing,
             id_secret=self.id_secret,
-            min_rows=LEAST_ROWS if self.policy is None else self.policy.min_rows,
+            min_rows=0 if self.policy is None else self.policy.min_rows,
             key=bytes.fromhex(self.key),
             pins=self.pins,
         )

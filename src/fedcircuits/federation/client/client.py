@@ -32,7 +32,7 @@ from fedcircuits.federation.client.clustering import (
 from fedcircuits.federation.client.coding import Coding
 from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
-from fedcircuits.federation.client.federated_kmeans import LEAST_ROWS, Cells
+from fedcircuits.federation.client.federated_kmeans import Cells
 from fedcircuits.federation.client.heads import Heads
 from fedcircuits.federation.client.heads_across import HeadsAcross
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, for_job, label_counts
@@ -71,7 +71,9 @@ class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
         kinds: kinds of columns, where a guess would be wrong.
         missing_values: spellings of a missing value besides those pandas knows.
         id_secret: mixed into digests of ids; the clients know it and the server does not.
-        min_rows: smallest group that sums of k-means are about.
+        min_rows: smallest group of rows that its policy lets replies be about: smaller clusters
+            are merged, smaller counts and models left out. Sums of k-means are about five rows at
+            least, also without a policy.
         key: secret that its sealing key follows from; by default a new one.
         pins: fingerprints of the keys of the other clients (`sealing.key_fingerprint`), by name;
             None where any key is taken.
@@ -87,7 +89,7 @@ class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
         kinds: dict[str, Any] | None = None,
         missing_values: tuple[object, ...] = (),
         id_secret: str = "",
-        min_rows: int = LEAST_ROWS,
+        min_rows: int = 0,
         key: bytes | None = None,
         pins: Mapping[str, str] | None = None,
     ) -> None:
@@ -112,6 +114,7 @@ class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
         self._mail = Mailbox(name, SealingKey(key), pins)
         self._noise = KeyedNoise(self._mail.key.own("noise"))
         self._cells = Cells(min_rows)
+        self._least = min_rows
         self._groups: dict[Grouping, IntArray] = {}  # part of every row, -1 for none
         self._use: BoolArray | None = None  # rows to fit on, None for all
         self._models: dict[ModelName, Density] = {}
@@ -184,7 +187,7 @@ class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
         # Without a column besides the label there is one cluster (in each class): no more is told.
         n_clusters = request.n_clusters if columns else 1
         index, stratum_of = cluster_rows(
-            table.columns(columns) if columns else table, strata, n_clusters, rng
+            table.columns(columns) if columns else table, strata, n_clusters, rng, self._least
         )
         self._groups[request.group] = index
         rows = np.bincount(index, minlength=stratum_of.size).astype(np.int32)
@@ -202,9 +205,12 @@ class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
         rng = named_rng(self._seed, self.name, request.group)
         classes = drawn_classes(request.table, clusters, len(self._have()), rng)
         rows = self._aligned.chosen(request.choice)
-        classes[rows] = unpack_codes(request.classes, rows.size, request.table.shape[1])
+        n_classes = request.table.shape[1]
+        classes[rows] = unpack_codes(request.classes, rows.size, n_classes)
+        counts = np.bincount(classes[classes >= 0], minlength=n_classes)
+        classes[(classes >= 0) & (counts[classes] < self._least)] = -1
         self._groups[request.group] = classes
-        counts = np.bincount(classes[classes >= 0], minlength=request.table.shape[1])
+        counts = np.bincount(classes[classes >= 0], minlength=n_classes)
         return m.Ready(len(classes), [float(c) for c in counts])
 
     @handles(m.START)
@@ -236,8 +242,11 @@ class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
         index, sums = self._near(request)
         counted = np.ones(index.size, dtype=bool)
         counted[self._aligned.chosen(request.elsewhere)] = False
-        once = np.bincount(index[(index >= 0) & counted], minlength=sums["rows"].size)
-        return m.AnchorRows(sums["rows"], once.astype(float))
+        rows = sums["rows"]
+        once = np.bincount(index[(index >= 0) & counted], minlength=rows.size).astype(float)
+        # Neither those counted here nor those counted elsewhere are a group that is too small.
+        once = np.where(once < self._least, 0.0, once)
+        return m.AnchorRows(rows, np.where(rows - once < self._least, rows, once))
 
     def _near(self, request: m.AskCentres | m.AskAnchorRows) -> tuple[IntArray, Arrays]:
         """The centre of every row (n,), kept as a grouping, and sums around the centres."""
@@ -254,8 +263,9 @@ class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
         counts = np.zeros((request.n_anchors, request.n_clusters))
         known = (a >= 0) & (k >= 0)
         np.add.at(counts, (a[known], k[known]), 1.0)
-        found: Arrays = {"counts": counts}
+        found: Arrays = {"counts": np.where(counts < self._least, 0.0, counts)}
         if request.masked_with:
+            found = {"counts": counts}
             found = self._mail.mask(found, request, request.masked_with)
         return m.JointTable(found)
 
@@ -291,7 +301,10 @@ class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
             return made
 
         knows = self._learner.knows_classes
-        return fit_job(job, table, label, groups, learn, rng, knows_classes=knows)
+        made = fit_job(job, table, label, groups, learn, rng, knows_classes=knows)
+        if job.group is None and job.classes is None:
+            return made
+        return {name: each for name, each in made.items() if each[1] >= self._least}
 
     @handles(m.ROUND)
     def _round(self, request: m.Round) -> m.RoundDone:

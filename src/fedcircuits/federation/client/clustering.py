@@ -51,7 +51,7 @@ def clusters_per_stratum(rows: FloatArray, n_clusters: int) -> IntArray:
 
 
 def cluster_rows(
-    table: Table, strata: IntArray, n_clusters: int, rng: np.random.Generator
+    table: Table, strata: IntArray, n_clusters: int, rng: np.random.Generator, least: int = 1
 ) -> tuple[IntArray, IntArray]:
     """Cluster of every row (n,), and the stratum of every cluster (K,).
 
@@ -60,6 +60,7 @@ def cluster_rows(
         strata: (n,) rows of different strata are never in one cluster (label classes, say).
         n_clusters: K in all, shared out over the strata.
         rng: source of the starts.
+        least: rows of a cluster: a smaller one goes to its neighbours, as long as it has one.
     """
     from sklearn.cluster import KMeans  # here: it takes a second to import
 
@@ -74,9 +75,31 @@ def cluster_rows(
         k = int(min(k, np.unique(X[rows[:1000]], axis=0).shape[0]))
         some = rows if rows.size <= ROWS_FOR_KMEANS else rng.choice(rows, ROWS_FOR_KMEANS, False)
         found = KMeans(k, n_init=2, random_state=int(rng.integers(2**31))).fit(X[some])
-        index[rows] = len(stratum_of) + found.predict(X[rows])
+        own, k = _without_small(X[rows], found.cluster_centers_, found.predict(X[rows]), least)
+        index[rows] = len(stratum_of) + own
         stratum_of += [stratum] * k
     return index, np.array(stratum_of, dtype=np.int64)
+
+
+def _without_small(
+    X: FloatArray, centres: FloatArray, index: IntArray, least: int
+) -> tuple[IntArray, int]:
+    """Clusters (n,) with enough rows each, numbered anew, and how many there are.
+
+    The smallest cluster is given up first, its rows to the nearest of the others, until all that
+    are left have enough rows or one is left.
+    """
+    kept, index = list(range(len(centres))), index.astype(np.int64)
+    while len(kept) > 1 and least > 1:
+        counts = np.bincount(index, minlength=len(centres))[kept]
+        if counts.min() >= least:
+            break
+        gone = kept.pop(int(counts.argmin()))
+        rows = np.flatnonzero(index == gone)
+        C = centres[kept]
+        apart = ((X[rows, None] - C[None]) ** 2).sum(axis=2)  # (rows, clusters left)
+        index[rows] = np.array(kept)[apart.argmin(axis=1)]
+    return np.searchsorted(kept, index).astype(np.int64), len(kept)
 
 
 def strata_of_label(table: Table, label: str | None, unknown: bool = False) -> IntArray:
