@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from contracts.coherence import check_coherence
 from contracts.rule import LEARNER
 from fedcircuits.federation.agreement import (
     Em,
@@ -19,6 +20,7 @@ from fedcircuits.federation.agreement import (
     ProductOfClasses,
     Rule,
 )
+from fedcircuits.learners import Mixture
 
 # The rules here send the server row evidence, or are compared with such as do.
 federate = functools.partial(fc.federate, trust="one owner")
@@ -153,3 +155,26 @@ def test_auto_compares_rules_on_rows_that_two_of_three_clients_hold() -> None:
     assert fed.why is not None
     assert fed.why.n_rows > 100
     assert accuracy(fed) > 0.95
+
+
+def test_shared_and_private_columns_of_a_client_depend_on_each_other() -> None:
+    """Two latent classes cannot carry it; the client's model of all its columns does."""
+    rng = np.random.default_rng(0)
+    n = 1200
+    shared = rng.integers(6, size=n)
+    private = np.where(rng.random(n) < 0.9, shared, rng.integers(6, size=n))
+    table = pd.DataFrame({"s": shared, "a": private, "b": rng.integers(2, size=n)}).astype(str)
+    table["id"] = np.arange(n)
+    frames = {"u": table[["id", "s", "a"]][:900], "v": table[["id", "s", "b"]][300:]}
+    rule = Latent(n_classes=2, n_clusters=4)
+    fed = federate(frames, id="id", learner=Mixture(n_states=16), agreement=rule)
+    check_coherence(fed)
+    proba = fed.predict_proba(pd.DataFrame({"s": list("012345")}), "a").to_numpy()
+    # Half of the rows are of a client that has one of the two columns alone.
+    assert (proba.argmax(axis=1) == np.arange(6)).all()
+    assert proba.max(axis=1).min() > 0.45
+    rest = fed.without("v")
+    check_coherence(rest)
+    assert set(rest.schema.names) == {"s", "a"}
+    alone = rest.predict_proba(pd.DataFrame({"s": list("012345")}), "a").to_numpy()
+    assert alone.max(axis=1).min() > 0.8

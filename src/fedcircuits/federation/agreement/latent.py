@@ -16,6 +16,7 @@ draws of l) and `client/jobs.py` (the fits).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,7 @@ from fedcircuits.federation.agreement._shared.aligned import (
     cluster_everywhere,
     strata_of_rows,
 )
-from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs
+from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs, wholes
 from fedcircuits.federation.agreement._shared.codes import CODE_STEPS, fit_tilts_by_codes
 from fedcircuits.federation.agreement._shared.heads import head_steps, with_heads
 from fedcircuits.federation.agreement._shared.latent_classes import LatentClasses, fit_tuples
@@ -50,7 +51,7 @@ from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, 
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.tilts import with_tilt
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.names import LATENT_CLASSES
+from fedcircuits.federation.wire.names import LATENT_CLASSES, ModelKey
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import ALL, Facts, Step, step
 
@@ -201,7 +202,9 @@ def fit_classes(
 def glue_classes(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     """sum_l q(l) prod_S sum_c w(c | l, S) p_c(x_S | l).
 
-    A class without a model in some subspace is left out, and its rows with it.
+    Where a client has shared and private columns, they depend on each other in its model of all of
+    them: clients linked by shared columns are mixed, each with its own model and the others' models
+    of what it lacks. A class without a model in some subspace is left out, and its rows with it.
     """
     builder = CircuitBuilder()
     builder.register([(fitted.models[k], k.client) for k in sorted(fitted.models)])
@@ -211,11 +214,57 @@ def glue_classes(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     for cls, rows in enumerate(fitted.tables["rows"]):
         if rows <= 0 or any((cls, space) not in held for space in spaces):
             continue
-        factors = []
-        for space in spaces:
-            keys = held[cls, space]
-            parts = [builder.part(fitted.models[k]) for k in keys]
-            factors.append(builder.mixture(parts, [fitted.rows[k] for k in keys]))
-        products.append(builder.product(factors))
+        keys = {space: held[cls, space] for space in spaces}
+        factors = [
+            _linked(builder, fitted, {s: keys[s] for s in linked}, wholes(fitted, cls))
+            for linked in _by_links(keys)
+        ]
+        products.append(factors[0] if len(factors) == 1 else builder.product(factors))
         counts.append(float(rows))
     return builder, builder.mixture(products, counts)
+
+
+def _by_links(keys: Mapping[int, list[ModelKey]]) -> list[list[int]]:
+    """Subspaces in groups that clients with models in several of them link, where one is shared."""
+    groups: list[tuple[set[str], list[int]]] = []
+    shared = {k.client for mine in keys.values() if len(mine) > 1 for k in mine}
+    for space, mine in keys.items():
+        clients = {k.client for k in mine}
+        linked = [g for g in groups if g[0] & clients & shared]
+        for g in linked:
+            groups.remove(g)
+        spaces = sorted([*(s for g in linked for s in g[1]), space])
+        groups.append((clients.union(*(g[0] for g in linked)), spaces))
+    return [spaces for _, spaces in groups]
+
+
+def _linked(
+    builder: CircuitBuilder,
+    fitted: FittedParts,
+    keys: Mapping[int, list[ModelKey]],
+    every: list[ModelKey],
+) -> int:
+    """One node over the columns of some subspaces that shared columns link, for one class."""
+
+    def mixed(space: int) -> int:
+        parts = [builder.part(fitted.models[k]) for k in keys[space]]
+        return builder.mixture(parts, [fitted.rows[k] for k in keys[space]])
+
+    def times(factors: list[int]) -> int:
+        return factors[0] if len(factors) == 1 else builder.product(factors)
+
+    here = {k.client for mine in keys.values() for k in mine}
+    own = {k.client: k for k in every if k.client in here}
+    if not own:
+        return times([mixed(space) for space in keys])
+    children, weights = [], []
+    for client in sorted(here):
+        mine = [k for each in keys.values() for k in each if k.client == client]
+        lacking = [s for s, each in keys.items() if all(k.client != client for k in each)]
+        if client in own:
+            mine = [own[client]]
+        children.append(
+            times([*(builder.part(fitted.models[k]) for k in mine), *map(mixed, lacking)])
+        )
+        weights.append(fitted.rows[mine[0]])
+    return builder.mixture(children, weights)

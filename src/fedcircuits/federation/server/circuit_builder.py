@@ -92,7 +92,7 @@ def without_parts(
         if owner not in away:
             builder.register([(part, owner)])
             leaves[at] = builder.part(part)
-        elif set(part.schema.names) <= held:
-            values[at] = -np.inf  # other clients hold these variables too
+        elif set(part.schema.names) & held:
+            values[at] = -np.inf  # other clients hold such variables too, in parts of their own
     up(plan, values, sum_product)
     return builder, fold_evidence(structure, values[:, 0], leaves, builder)

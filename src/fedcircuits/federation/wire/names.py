@@ -50,6 +50,7 @@ class JobKind(StrEnum):
     SUBSPACE = "S"  # the columns of a subspace (Algorithm 1, line 3)
     CLUSTER = "P"  # one cluster of private columns
     CLASSES = "L"  # the columns of a subspace for every agreed class
+    WHOLE = "W"  # all columns of a client, shared and private, for every agreed class
     ANCHOR = "A"  # the columns of a shared subspace around one anchor
     BRANCH = "B"  # a branch of one latent tree over all clients
     ALL_ROWS = "R"  # one model of the rows of all clients, in rounds of sums

@@ -41,14 +41,15 @@ def class_jobs(
     """
     jobs = []
     spaces = spaces_with_label(server)
-    if tilted:
-        return [
+    if tilted or server.label is None:
+        jobs = [
             (client, Job(_job(s), features, classes=group))
             for s, (columns, holders) in enumerate(spaces)
             for features in [tuple(name for name in columns if name != server.label)]
             for client in holders
             if features
         ]
+        return jobs + _whole_jobs(server, jobs, group)
     for s, (columns, holders) in enumerate(spaces):
         features = tuple(name for name in columns if name != server.label)
         for client in holders:
@@ -63,6 +64,23 @@ def class_jobs(
             own = (server.label or "",)
             jobs.append((client, Job(_job(len(spaces) + s), own, classes=group)))
     return jobs
+
+
+def _whole_jobs(
+    server: Server, jobs: list[tuple[str, Job]], group: Grouping
+) -> list[tuple[str, Job]]:
+    """One more job for each client with shared and private columns: all of them in one model."""
+    holders: dict[JobId, set[str]] = {}
+    for client, job in jobs:
+        holders.setdefault(job.id, set()).add(client)
+    found = []
+    for client in server.clients:
+        mine = [job for name, job in jobs if name == client]
+        if len(mine) > 1 and any(len(holders[job.id]) > 1 for job in mine):
+            columns = {name for job in mine for name in job.columns}
+            ordered = tuple(name for name in server.schema.names if name in columns)
+            found.append((client, Job(JobId(JobKind.WHOLE), ordered, classes=group)))
+    return found
 
 
 def _job(space: int, part: int = NONE) -> JobId:
@@ -95,5 +113,11 @@ def by_cell(fitted: FittedParts) -> dict[tuple[int, int], list[ModelKey]]:
     """Keys of the models p_c(x_S | l) of all holders, by class and subspace."""
     held: dict[tuple[int, int], list[ModelKey]] = {}
     for key in sorted(fitted.models):
-        held.setdefault(cell_of(key), []).append(key)
+        if key.job.kind is not JobKind.WHOLE:
+            held.setdefault(cell_of(key), []).append(key)
     return held
+
+
+def wholes(fitted: FittedParts, cls: int) -> list[ModelKey]:
+    """Keys of the models of all columns of a client, shared and private, for a class."""
+    return [k for k in sorted(fitted.models) if k.job.kind is JobKind.WHOLE and k.cls == cls]
