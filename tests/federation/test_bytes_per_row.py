@@ -103,3 +103,15 @@ def test_rows_that_are_asked_about_often_are_named_once() -> None:
     assert named["bytes"].sum() < 4 * (N / 8 + 1000)
     assert asked["messages"].sum() >= 4
     assert (asked["bytes"] / asked["messages"]).max() < 1000  # no row in it
+
+
+def test_a_trial_sends_scores_of_its_own_rows_alone() -> None:
+    """Scores of a tilt: two turns of all rows once, and once without those left out for a head."""
+    clients = two_clients()
+    fed = fc.federate(clients, id="id", label="y", agreement="auto")
+    sent = fed.ledger.table(["verb", "direction"])
+    scores = sent[(sent["verb"] == "score_tilt") & (sent["direction"] == "to server")][
+        "bytes"
+    ].sum()
+    trial = 2 * 3 * 4000  # two rules, three scores
+    assert scores < (3 + 0.8 * 3 + 0.2 * 2) * N + trial + 20_000

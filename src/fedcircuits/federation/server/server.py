@@ -48,6 +48,7 @@ class Server(Holdings):
         setting: horizontal, vertical or hybrid.
         aligned: number in the federation of every aligned row, ascending, by client.
         named_rows: (client, name) of rows that a client has a name for.
+        in_use: (n,) aligned rows that fits are limited to; None for all.
         ledger: bytes so far.
         dropped: why a client is no longer in the run.
         lost: variables that left the run with a client; None where they were not known yet.
@@ -89,6 +90,7 @@ class Server(Holdings):
         self._sent_label: list[str] = []  # owners that have sent it to others
         self.aligned: dict[str, IntArray] = {}
         self.named_rows: set[tuple[str, str]] = set()
+        self.in_use: IntArray | None = None
         self.salt = secrets.token_hex(16)
         self.keys: dict[str, str] = {}
         self._nonce, self._n_steps = secrets.token_hex(8), 0  # of sealed exchanges

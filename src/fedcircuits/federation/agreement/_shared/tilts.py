@@ -66,6 +66,8 @@ def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
         return {client: tilt_of(reply.tables) for client, reply in found.items()}
     common, some = common_rows(server), aligned_rows(server)
     rows = common if 2 * common.size >= some.size else some
+    if server.in_use is not None:  # nothing is sent about the others
+        rows = np.intersect1d(rows, server.in_use)
     mine = {client: np.intersect1d(server.aligned[client], rows) for client in server.clients}
     if min(each.size for each in mine.values()) < max(LEAST_ROWS, server.min_rows):
         return None

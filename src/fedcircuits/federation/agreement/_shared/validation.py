@@ -47,9 +47,11 @@ def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]
     everything = dict.fromkeys(server.clients, m.UseRows(np.zeros(0, dtype=np.uint8), 1.0))
     some = {c: m.UseRows(choice_of(server, c, numbers), share) for c in server.clients}
     server.call(m.USE_ROWS, some)
+    before, server.in_use = server.in_use, numbers
     try:
         yield
     finally:
+        server.in_use = before
         here = {c: request for c, request in everything.items() if c in server.clients}
         server.call(m.USE_ROWS, here)
 
