@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import product
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.density import Density
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Table, Variable
@@ -185,7 +185,20 @@ class Expanded:
         return answer
 
 
+@runtime_checkable
+class KnowsEvents(Protocol):
+    """A density of which some variables' own distribution takes events as they are."""
+
+    def alone(self, known: BoolArray) -> Density | None:
+        """Return a density with the same distribution of the known columns (D,), if there is."""
+        ...
+
+
 def _log_prob(model: Density, table: Table) -> FloatArray:
+    known = np.asarray(table.known.any(axis=0))
+    alone = model.alone(known) if isinstance(model, KnowsEvents) else None
+    if alone is not None:
+        return alone.log_prob_table(table)
     parts = Expanded.of(table)
     log_weight = parts.log_weights(model)
     answer = np.full(len(table), -np.inf)

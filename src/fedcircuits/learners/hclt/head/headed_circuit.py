@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density import Density, outcome_codes, powers
-from fedcircuits.density.by_state import events_by_state
+from fedcircuits.density.by_state import Expanded, events_by_state
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
@@ -50,6 +50,10 @@ class HeadedCircuit(LabelHead):
             f"the circuit, {self.pool.trees:.3g} of the trees)"
         )
 
+    def alone(self, known: BoolArray) -> Density | None:
+        """Return the circuit where the label (one of the D columns) is not known: it is m(x)."""
+        return None if known[self._at] else self.base
+
     # --- the posterior of the label ---------------------------------------------------------------
 
     def posterior_table(self, table: Table, column: int) -> FloatArray:
@@ -58,9 +62,9 @@ class HeadedCircuit(LabelHead):
         return self.posterior_with_error(table, column)[0]
 
     def posterior_with_error(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
-        if table.events is not None:  # summed over states; the error of that is not known
+        if table.events is not None:
             answer = self.posterior_table(table, column)
-            return answer, np.full(answer.shape, np.nan)
+            return answer, self._error_given_events(table.hide(column), column, answer)
         if column == self._at:
             return self._of_label(table, column, True)
         known = table.observed[:, self._at]
@@ -79,6 +83,19 @@ class HeadedCircuit(LabelHead):
             with np.errstate(invalid="ignore"):
                 answer[rest] /= answer[rest].sum(axis=1, keepdims=True)
         return answer, error
+
+    def _error_given_events(self, table: Table, column: int, answer: FloatArray) -> FloatArray:
+        """The error of a posterior (n, K) summed over the states that events meet.
+
+        Each of them is an estimate by draws of its own, and its weight is the circuit's, exact.
+        That of answers given the label is not known.
+        """
+        if column != self._at:
+            return np.full(answer.shape, np.nan)
+        parts = Expanded.of(table)
+        share = parts.shares(self, len(table))
+        _, error = self.posterior_with_error(parts.rows, column)
+        return np.sqrt(parts.summed(share**2, error**2, len(table)))
 
     def _of_label(
         self, table: Table, column: int, with_error: bool
