@@ -17,6 +17,7 @@ from fedcircuits.errors import LearningError, StorageError
 from fedcircuits.learners.hclt.head import completions
 from fedcircuits.learners.hclt.head.estimates import TypicalChange, estimate
 from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
+from fedcircuits.learners.hclt.sample import Sample
 
 
 def coded_rows(n: int, seed: int, numeric_label: bool = False) -> pd.DataFrame:
@@ -275,3 +276,26 @@ def test_no_log_odds_move_further_than_the_limit(model: HeadedCircuit, rows: pd.
     tilt, head = wild._completer.complete(table)
     moved = (head[:, 1] - head[:, 0]) - (tilt[:, 1] - tilt[:, 0])
     assert np.abs(moved).max() <= model.pool.limit + 1e-9
+
+
+def test_rows_of_one_class_are_judged_by_folds() -> None:
+    codes = np.zeros((2000, 1), dtype=np.int32)
+    labels = np.zeros(2000, dtype=np.int64)
+    labels[:30] = 1
+    rare = Sample(codes, np.ones(2000), labels)
+    assert rare.decides_little
+    assert rare.take(np.arange(400)).decides_little
+    assert not Sample(codes, np.ones(2000), np.arange(2000) % 2).decides_little
+    number = Sample(codes, np.ones(2000), labels, targets=labels.astype(float))
+    assert not number.decides_little
+
+
+def test_a_rare_class_has_a_head_where_it_pays() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8000, 5))
+    margin = 2.5 * x[:, 0] * x[:, 1] - 7.5
+    frame = pd.DataFrame(x, columns=list("abcde"))
+    frame["y"] = rng.random(8000) < 1 / (1 + np.exp(-margin))
+    assert frame["y"].mean() < 0.03
+    model = fc.learn(frame, label="y", n_states=4, seed=0)
+    assert isinstance(model, HeadedCircuit)

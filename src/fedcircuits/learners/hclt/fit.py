@@ -21,7 +21,7 @@ from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.fit_head import Head
 from fedcircuits.learners.hclt.label_fit import fit_label
 from fedcircuits.learners.hclt.options import FitOptions
-from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample, checked_sample, split_rows
+from fedcircuits.learners.hclt.sample import Sample, checked_sample, split_rows
 from fedcircuits.learners.hclt.tilt.renormalise import renormalise
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tree.class_em import fit_class_trees
@@ -171,11 +171,11 @@ def fit_rows(
 def with_more_held(train: Sample, held: Sample, rng: np.random.Generator) -> tuple[Sample, Sample]:
     """Return training and validation rows with more of the latter, for choices about the label.
 
-    Few validation rows stay as they are; `label_fit.py` cross-validates there.
+    Validation rows that decide little stay as they are; `label_fit.py` cross-validates there.
     """
     n, n_held = len(train.codes) + len(held.codes), len(held.codes)
     wanted = min(_LABEL_TIMES * n_held, _MAX_LABEL_VALIDATION_ROWS, n / 2)
-    if n_held < FEW_VALIDATION_ROWS or wanted <= n_held:
+    if held.decides_little or wanted <= n_held:
         return train, held
     kept, moved = split_rows(train, (wanted - n_held) / len(train.codes), rng)
     return train.take(kept), held.joined(train.take(moved))

@@ -13,6 +13,8 @@ MIN_ROWS_FOR_VALIDATION = 40
 _MAX_VALIDATION_ROWS = 20_000
 # Fewer validation rows than this decide little by themselves: cross-validate, or ask for more.
 FEW_VALIDATION_ROWS = 500
+# So do they with fewer outside the commonest class than this; beyond so many rows folds are dear.
+_FEW_OTHERS, _MAX_FEW_OTHERS_ROWS = 50, 3_000
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,16 @@ class Sample:
     labels: IntegerArray | None
     values: FloatArray | None = None
     targets: FloatArray | None = None
+
+    @property
+    def decides_little(self) -> bool:
+        """Whether these rows, held out, say little about a choice: few rows, or all of one class."""
+        n = len(self.codes)
+        if n < FEW_VALIDATION_ROWS:
+            return True
+        if self.labels is None or self.targets is not None or n > _MAX_FEW_OTHERS_ROWS:
+            return False
+        return n - int(np.bincount(self.labels).max()) < _FEW_OTHERS
 
     def take(self, rows: npt.NDArray[np.int64]) -> Sample:
         """Return some of the rows."""

@@ -195,7 +195,8 @@ def try_out_of_fold(
     n_folds = int(fold_of.max()) + 1
     # A booster of many classes is dear: two folds are enough to judge it.
     n_folds = min(n_folds, 2) if n_classes > MANY_CLASSES else n_folds
-    asked = options.sizes(int((fold_of != 0).sum()), n_classes)
+    # Folds are for rows that say little, be they few or all of one class.
+    asked = options.sizes(min(int((fold_of != 0).sum()), FEW_ROWS - 1), n_classes)
     for fold in range(n_folds):
         inside, out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         sizes, trees = _best_sizes(rows.take(inside), rows.take(out), asked, options, seed + fold)

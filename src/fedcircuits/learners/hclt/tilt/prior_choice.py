@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedcircuits.arrays import FloatArray
 from fedcircuits.density.tilt import log_softmax
 from fedcircuits.learners.hclt.options import FitOptions
-from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample
+from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tilt.priors import (
     TiltLayout,
     TiltPrior,
@@ -56,13 +56,13 @@ class Fold:
 def make_folds(
     base: TiltedTree, train: Sample, held: Sample, rng: np.random.Generator
 ) -> list[Fold]:
-    """The main fit first. With few validation rows, cross-validation over all rows takes over."""
+    """The main fit first. Where validation rows decide little, folds of all rows take over."""
     assert train.labels is not None
     rows = prepare_rows(base, train.codes, train.labels, train.weights)
     if held.labels is None or len(held.codes) == 0:
         return [Fold(rows, None)]
     checked = prepare_rows(base, held.codes, held.labels, held.weights)
-    if len(held.codes) >= FEW_VALIDATION_ROWS:
+    if not held.decides_little:
         return [Fold(rows, checked)]
     joined = prepare_rows(
         base,

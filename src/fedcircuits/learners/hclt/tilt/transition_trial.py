@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.learners.hclt.sample import FEW_VALIDATION_ROWS, Sample
+from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tilt.class_transitions import (
     AdamOptions,
     adam_epochs,
@@ -63,7 +63,7 @@ def try_class_transitions(
     before = score(model, prepare_rows(model, held.codes, held.labels, held.weights))
     report = [before.summary()]
     best, best_sweep, highest, latest = Sweep(model, tables), 0, 0.0, -np.inf
-    needed = 2.0 if len(held.codes) < FEW_VALIDATION_ROWS else 1.0
+    needed = 2.0 if held.decides_little else 1.0
     states = class_sweeps(model, train, layout, prior, tables, n_sweeps, rng)
     for number, current in enumerate(states, start=1):
         after = score(
