@@ -38,7 +38,7 @@ class Sample:
 
     @property
     def decides_little(self) -> bool:
-        """Whether these rows, held out, say little about a choice: few rows, or all of one class."""
+        """Whether these rows, held out, say little of a choice: few rows, or all of one class."""
         n = len(self.codes)
         if n < FEW_VALIDATION_ROWS:
             return True
