@@ -165,7 +165,9 @@ class Law:
             self.check_marginal_model(rows.iloc[mine][pattern], target, found[mine], spread[mine])
             at = int(self.rng.choice(mine))
             self.check_conditioned(rows.iloc[at][pattern].to_dict(), target, found[at], spread[at])
-        self.check_total_probability(rows, target, found, spread)
+        if self.most_patterns > FEW_PATTERNS or not density.is_exact:
+            # Of an exact model it follows: all these posteriors are those of the enumeration.
+            self.check_total_probability(rows, target, found, spread)
 
     def check_marginal_model(self, rows: pd.DataFrame, target: str, found: Any, error: Any) -> None:
         """`marginal(columns + target)` first, then asked."""

@@ -262,11 +262,11 @@ def test_constant_columns_are_fine() -> None:
 
 def test_ten_thousand_categories_are_told_and_encoded_quickly() -> None:
     frame = pd.DataFrame({"id": [f"customer {i:05d}" for i in range(10_000)]})
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.warns(FedcircuitsWarning, match="10000 categories in 10000 rows; drop it if"):
         schema = Schema.infer(frame)
     table = schema.encode(frame)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     np.testing.assert_array_equal(table.values[:, 0], np.arange(10_000))
     with pytest.raises(SchemaError, match=r"\(10000 in all\)"):
         schema.encode(pd.DataFrame({"id": ["nobody"]}))
