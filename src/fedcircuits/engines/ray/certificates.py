@@ -69,6 +69,10 @@ def make_certificates(
             .add_extension(names, critical=False)
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
+                critical=False,
+            )
         )
         _write(own / CERTIFICATE, _pem(builder.sign(signer, hashes.SHA256())))
         _write(own / AUTHORITY, _pem(authority))
@@ -83,6 +87,7 @@ def _make_authority(root: Path, days: int) -> None:
     certificate = (
         _builder("fedcircuits cluster authority", name, key, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_signs_certificates(), critical=True)
         .sign(key, hashes.SHA256())
     )
     _write(root / AUTHORITY_KEY, _key_bytes(key))
@@ -99,6 +104,22 @@ def _builder(subject: str, issuer: x509.Name, key: Any, days: int) -> x509.Certi
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
         .not_valid_after(now + datetime.timedelta(days=days))
+        # Python 3.13 refuses certificates without the extensions that RFC 5280 asks for.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
     )
 
 
