@@ -17,11 +17,11 @@ from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt, n_states_of
-from fedcircuits.errors import ClientError
+from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.server.heads import ClientHead
 from fedcircuits.federation.server.server import Reply, Request, Server
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.names import NONE, Job, ModelKey, ModelName
+from fedcircuits.federation.wire.names import NONE, Job, JobId, ModelKey, ModelName
 from fedcircuits.federation.wire.transport import RefusedError
 from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema
@@ -44,10 +44,17 @@ class TakeModels:
     remote: Callable[[str, ModelName, Schema, int], Density]
 
     def model(self, client: str, found: m.FittedModel, schema: Schema) -> Density:
-        """Return a model that a client fitted, over a schema where it stays there."""
+        """Return a model that a client fitted; one that is none over these columns is its error."""
         if self.keep:
             return self.remote(client, found.name, schema, found.parameters)
-        return self.decode(m.model_bytes(found.model))
+        try:
+            made = self.decode(m.model_bytes(found.model))
+        except FedcircuitsError as error:
+            raise ClientError(client, f"a model that cannot be read: {error}") from None
+        if sorted(made.schema.names) != sorted(schema.names):
+            asked = ", ".join(map(repr, schema.names[:5]))
+            raise ClientError(client, f"a model of other columns than asked for, which are {asked}")
+        return made
 
 
 @dataclass(frozen=True)
@@ -114,13 +121,33 @@ def fit(
         reports[client] = {**reports.get(client, {}), **read_reports(client, reply.reports)}
         seconds[client] = seconds.get(client, 0.0) + float(reply.seconds.sum())
         columns = {job.id: job.columns for job in by_client[client]}
-        for each in reply.models:
-            key = ModelKey(client, each.name.job, each.name.cls)
-            rows[key] = each.rows
-            mine = columns[key.job]
-            kept = [name for name in mine if key.cls == NONE or name != server.label]
-            models[key] = take.model(client, each, server.schema.select(kept or list(mine)))
+        try:
+            made = _models(server, take, client, reply, columns)
+        except ClientError as error:
+            drop_or_raise(server, client, error)
+            continue
+        models |= made
+        rows |= {ModelKey(client, e.name.job, e.name.cls): e.rows for e in reply.models}
     return replace(fitted, models=models, rows=rows, seconds=seconds, reports=reports)
+
+
+def _models(
+    server: Server,
+    take: TakeModels,
+    client: str,
+    reply: m.Fitted,
+    columns: Mapping[JobId, tuple[str, ...]],
+) -> dict[ModelKey, Density]:
+    """The models of a client's reply; one that was not asked for is an error."""
+    found = {}
+    for each in reply.models:
+        key = ModelKey(client, each.name.job, each.name.cls)
+        if key.job not in columns:
+            raise ClientError(client, f"a model {str(key.job)!r} that nobody asked for")
+        mine = columns[key.job]
+        kept = [name for name in mine if key.cls == NONE or name != server.label]
+        found[key] = take.model(client, each, server.schema.select(kept or list(mine)))
+    return found
 
 
 def read_reports(client: str, found: tuple[m.JobReports, ...]) -> dict[str, tuple[FitReport, ...]]:
