@@ -22,7 +22,7 @@ from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
 
 LEARNER = Mixture(n_states=4, n_iterations=8)
 COLUMNS = ["a", "b", "c", "d"]
-ROWS = 3000
+ROWS = 6000
 
 
 def rows(n: int = ROWS, seed: int = 0, n_classes: int = 2) -> pd.DataFrame:
@@ -31,7 +31,7 @@ def rows(n: int = ROWS, seed: int = 0, n_classes: int = 2) -> pd.DataFrame:
     x = {name: rng.integers(0, 3, n) for name in COLUMNS}
     left, right = (x["a"] > x["b"]).astype(int), (x["c"] > x["d"]).astype(int)
     y = (left & right) + (n_classes > 2) * (left & ~right & 1)
-    y = np.where(rng.random(n) < 0.2 * (n_classes - 1), rng.integers(0, n_classes, n), y)
+    y = np.where(rng.random(n) < 0.3 + 0.1 * (n_classes - 2), rng.integers(0, n_classes, n), y)
     frame = pd.DataFrame({name: values.astype(str) for name, values in x.items()})
     return frame.assign(y=y.astype(str), id=[f"i{i}" for i in range(n)])
 
@@ -153,7 +153,7 @@ def test_a_client_lost_while_heads_are_made_does_not_end_the_run(
         fed: Any = fc.federate(engine=engine, **options)
         assert fed.clients == ("north", "v")
         assert "the line is dead" in fed.dropped["south"]
-        assert not fed.is_exact
+        assert set(fed.fitted.heads) == {"north", "v"}
     else:
         with pytest.warns(FedcircuitsWarning, match="no trees for the label"):
             fed = fc.federate(engine=engine, **options)
