@@ -1,6 +1,7 @@
-"""Cost of `fc.learn` as the table grows: CPU seconds and peak memory, 30 mixed columns and a label.
+"""How cost grows: rows, columns, categories and classes of a table, files, and clients.
 
-Every size runs in a process of its own, so that its peak memory is its own.
+Every case runs in a process of its own, so that its peak memory is its own, and leaves a line in
+--records; cases that are there are not run again. The page is made of all of them.
 """
 
 from __future__ import annotations
@@ -10,17 +11,33 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import roc_auc_score
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import fedcircuits as fc
-import tables
+import growth_page
 
-TEST_ROWS = 20_000
+TEST_ROWS = 2_000
+# What grows, its sizes, and of what kind the table is.
+SIZES = {
+    "rows": [1_000, 10_000, 100_000],
+    "columns": [20, 200, 2_000],
+    "categories": [50, 500, 5_000],
+    "classes": [5, 50, 500, 5_000],
+    "clients": [5, 20, 80, 200],
+    "small clients": [5, 20, 80, 200],
+    "Ray clients": [8, 32],
+    "file": [1_000_000],
+}
 
 
 def mixed_table(n: int, seed: int = 0) -> pd.DataFrame:
@@ -46,67 +63,141 @@ def mixed_table(n: int, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def one_size(n: int) -> dict[str, float]:
-    """Learn from n rows; the table is made before the clock starts."""
-    rows = mixed_table(n + TEST_ROWS)
-    train, test = rows.iloc[:n], rows.iloc[n:]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def wide_table(n: int, n_columns: int) -> pd.DataFrame:
+    """Half numbers, half of two categories, driven by five hidden numbers, and a yes or no."""
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(n, 5))
+    columns: dict[str, object] = {}
+    for j in range(n_columns):
+        x = hidden[:, j % 5] + rng.normal(size=n)
+        columns[f"column{j}"] = x if j % 2 == 0 else np.where(x > 0, "a", "b")
+    logit = hidden[:, 0] + 0.5 * hidden[:, 1] * hidden[:, 2]
+    columns["label"] = np.where(rng.random(n) < 1 / (1 + np.exp(-logit)), "yes", "no")
+    return pd.DataFrame(columns)
+
+
+def table_of_kinds(n: int, n_kinds: int) -> pd.DataFrame:
+    """A column of so many categories, three numbers and a yes or no, driven by two numbers."""
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(n, 2))
+    rank = np.argsort(np.argsort(hidden[:, 0]))
+    return pd.DataFrame(
+        {
+            "kind": [f"k{k}" for k in rank * n_kinds // n],
+            "x": hidden[:, 0] + rng.normal(size=n),
+            "z": hidden[:, 1],
+            "w": hidden[:, 1] + rng.normal(size=n),
+            "label": np.where(hidden.sum(axis=1) + rng.normal(size=n) > 0, "yes", "no"),
+        }
+    )
+
+
+def learned(rows: pd.DataFrame, label: str) -> dict[str, Any]:
+    """Learn from all but the last rows, and answer about those."""
+    train, test = rows.iloc[:-TEST_ROWS], rows.iloc[-TEST_ROWS:]
+    found, model = measured(lambda: fc.learn(train, label=label, seed=0))
+    # What the states of all cells take as whole numbers of four bytes.
+    return {**found, "coded": 4 * train.size, **answers(model, test, label)}
+
+
+def measured(work: Callable[[], Any]) -> tuple[dict[str, Any], Any]:
+    """CPU and wall seconds and what the peak of memory rose by, in bytes."""
+    before = peak()
     wall, start = time.perf_counter(), time.process_time()
-    model = fc.learn(train, label="label", seed=0)
-    learned = time.process_time() - start
-    wall = time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    proba = model.predict_proba(test, "label")["yes"]
-    assert model.fit_report is not None
+    made = work()
     return {
-        "cpu": learned,
-        "wall": wall,
-        "peak": peak / 2**20,
-        "before": before / 2**20,
-        "auc": float(roc_auc_score(test["label"] == "yes", proba)),
-        "log_prob": model.mean_log_prob(test.iloc[:5000]),
-        "states": float(model.fit_report.sizes["states"]),
-        "parameters": float(model.n_parameters),
+        "cpu": time.process_time() - start,
+        "wall": time.perf_counter() - wall,
+        "peak": peak(),
+        "rise": peak() - before,
+        "parameters": made.n_parameters,
+    }, made
+
+
+def peak() -> int:
+    """Most memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def answers(model: Any, test: pd.DataFrame, label: str) -> dict[str, Any]:
+    """CPU microseconds a row of three questions, the model prepared before."""
+    questions: dict[str, Callable[[pd.DataFrame], Any]] = {
+        "log_prob": lambda rows: model.log_prob(rows, unknown="missing"),
+        "predict": lambda rows: model.predict_proba(rows, label, unknown="missing"),
+        "sample": lambda rows: model.sample(len(rows), seed=0),
     }
+    found = {}
+    for name, ask in questions.items():
+        ask(test.head(2))
+        start = time.process_time()
+        ask(test)
+        found[name] = 1e6 * (time.process_time() - start) / len(test)
+    return found
+
+
+def federated(n_clients: int, n_rows: int, engine: str) -> dict[str, Any]:
+    """Federate clients of so many rows of the mixed table."""
+    rows = mixed_table(n_clients * n_rows + TEST_ROWS)
+    test = rows.iloc[-TEST_ROWS:]
+    parts = {f"{i:05d}": rows.iloc[i * n_rows : (i + 1) * n_rows] for i in range(n_clients)}
+    found, model = measured(lambda: fc.federate(parts, label="label", engine=engine, seed=0))
+    sent = sum(entry.n_bytes for entry in model.ledger.entries)
+    return {**found, "sent": sent, **answers(model, test, "label")}
+
+
+def from_file(n: int) -> dict[str, Any]:
+    """Learn from a Parquet file of n rows, written in pieces that differ in seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, piece = Path(folder) / "rows.parquet", min(n, 100_000)
+        with pq.ParquetWriter(path, pa.Table.from_pandas(mixed_table(2)).schema) as file:
+            for number in range(n // piece):
+                file.write_table(pa.Table.from_pandas(mixed_table(piece, number)))
+        found, model = measured(lambda: fc.learn(path, label="label", seed=0))
+    test = mixed_table(TEST_ROWS, 1_000_000)
+    return {**found, "coded": 4 * n * len(test.columns), **answers(model, test, "label")}
+
+
+CASES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "rows": lambda n: learned(mixed_table(n + TEST_ROWS), "label"),
+    "columns": lambda d: learned(wide_table(500 + TEST_ROWS, d), "label"),
+    "categories": lambda k: learned(table_of_kinds(20_000 + TEST_ROWS, k), "label"),
+    "classes": lambda k: learned(table_of_kinds(20_000 + TEST_ROWS, k), "kind"),
+    "clients": lambda k: federated(k, 100, "local"),
+    "small clients": lambda k: federated(k, 10, "local"),
+    "Ray clients": lambda k: federated(k, 100, "ray"),
+    "file": from_file,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--one", type=int, help="one size in this process, as JSON")
+    parser.add_argument("--what", nargs="*", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--sizes", type=int, nargs="*", help="instead of the usual ones")
+    parser.add_argument("--records", type=Path, default=Path("build/growth.jsonl"))
+    parser.add_argument("--no-page", action="store_true", help="run and record only")
+    parser.add_argument("--one", nargs=2, metavar=("WHAT", "SIZE"), help="in this process, as JSON")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     if arguments.one is not None:
-        print(json.dumps(one_size(arguments.one)))
+        what, size = arguments.one
+        print(json.dumps(CASES[what](int(size))))
         return
-    rows = []
-    for n in arguments.rows:
-        command = [sys.executable, __file__, "--one", str(n)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(f"{n} rows failed:\n{done.stderr}")
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        rows.append(
-            [f"{n:,}", f"{found['cpu']:.1f}", f"{found['wall']:.1f}",
-             f"{1e6 * found['cpu'] / n:.0f}", f"{found['peak']:.2f}", f"{found['before']:.2f}",
-             f"{found['auc']:.4f}", f"{found['log_prob']:.3f}", int(found["states"]),
-             int(found["parameters"])]
-        )  # fmt: skip
-        print(rows[-1], flush=True)
-    tables.write(
-        "growth",
-        "Cost of learning as the table grows: `hclt` with a label, 30 mixed columns",
-        ["rows", "CPU s", "wall s", "CPU µs a row", "peak GiB", "of it before learning, GiB",
-         "AUC", "log-density", "states", "parameters"],
-        rows,
-        "python benchmarks/growth.py",
-        [
-            "15 numbers, 8 counts, 7 categories and a label, all driven by three hidden numbers; "
-            "default settings; a process of its own for every size.",
-            f"AUC and mean log-density on {TEST_ROWS:,} and 5,000 rows not learned from.",
-            "Peak memory includes Python, its libraries and the table itself.",
-        ],
-    )  # fmt: skip
+    arguments.records.parent.mkdir(parents=True, exist_ok=True)
+    done = growth_page.read(arguments.records)
+    for what in arguments.what:
+        for size in arguments.sizes or SIZES[what]:
+            if any((each["what"], each["size"]) == (what, size) for each in done):
+                continue
+            command = [sys.executable, __file__, "--one", what, str(size)]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            if ran.returncode != 0:
+                sys.exit(f"{what} {size} failed:\n{ran.stderr}")
+            found = json.loads(ran.stdout.strip().splitlines()[-1])
+            with arguments.records.open("a") as file:
+                file.write(json.dumps({"what": what, "size": size, **found}) + "\n")
+            print(what, size, {k: round(v, 2) for k, v in found.items()}, flush=True)
+    if not arguments.no_page:
+        growth_page.write(growth_page.read(arguments.records))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ from fedcircuits.learners.hclt.tree.tree_em import column_marginals
 from fedcircuits.learners.prepare import Coded
 
 _N_STEPS, _MEMORY = 40, 12
+# Up to so many cells a dense product takes less time than a sparse one takes to begin.
+_DENSE_CELLS = 2**17
 _UPDATES = ("fine", "fine", "both", "both")
 
 Tables = tuple[FloatArray, FloatArray, FloatArray]
@@ -47,6 +49,8 @@ class AdditiveRows:
         weights: (n,) summing to one.
         n_effective: rows behind the weights.
         offset: (n, Y) what others say of each row, in logs.
+        both: (n, W + C) the same states beside their coarse groups; few numbers are dense.
+        transposed: (W + C, n) of it.
     """
 
     indicator: sparse.csr_matrix
@@ -54,11 +58,31 @@ class AdditiveRows:
     weights: FloatArray
     n_effective: float
     offset: FloatArray
+    both: sparse.csr_matrix | FloatArray
+    transposed: sparse.csr_matrix | FloatArray
 
     @property
     def n_classes(self) -> int:
         """Number of classes Y."""
         return int(self.offset.shape[1])
+
+    @staticmethod
+    def of(
+        codes: IntegerArray,
+        cards: tuple[int, ...],
+        layout: TiltLayout,
+        labels: IntegerArray,
+        weights: FloatArray,
+        offset: FloatArray,
+    ) -> AdditiveRows:
+        """Rows of states (n, D), -1 where missing, with what evaluations need of them."""
+        indicator = one_hot(codes, cards)
+        both = sparse.hstack([indicator, indicator @ layout.coarse_of]).tocsr()
+        transposed = both.T.tocsr()
+        if both.shape[0] * both.shape[1] <= _DENSE_CELLS:
+            both, transposed = both.toarray(), transposed.toarray()
+        total = float(weights.sum())
+        return AdditiveRows(indicator, labels, weights / total, total, offset, both, transposed)
 
 
 class AdditiveProblem:
@@ -94,14 +118,11 @@ class AdditiveProblem:
         """Inverse of `unpack`."""
         return np.asarray(np.concatenate([c, fine.ravel(), coarse.ravel()]) / self._scale)
 
-    def g(self, fine: FloatArray, coarse: FloatArray) -> FloatArray:
-        """(Y, W) the tilt of both tables."""
-        return np.asarray(fine + (self.layout.coarse_of @ coarse.T).T)
-
     def logits(self, tables: Tables) -> FloatArray:
         """(n, Y) unnormalised logs."""
         c, fine, coarse = tables
-        return np.asarray(self.rows.indicator @ self.g(fine, coarse).T + c + self.rows.offset)
+        g = np.concatenate([fine, coarse], axis=1).T  # (W + C, Y)
+        return np.asarray(self.rows.both @ g + c + self.rows.offset)
 
     def __call__(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Return objective and gradient at a packed vector."""
@@ -118,8 +139,8 @@ class AdditiveProblem:
         residual = np.exp(logits - total[:, None])
         residual *= (rows.weights + mass / mass.sum() / D)[:, None]
         residual[every, rows.labels] -= (1.0 + 1.0 / D) * rows.weights
-        d_g = np.asarray(rows.indicator.T @ residual).T  # (Y, W)
-        d_coarse = (self.layout.coarse_of.T @ d_g.T).T
+        slopes = np.asarray(rows.transposed @ residual).T  # (Y, W + C)
+        d_g, d_coarse = np.split(slopes, [self.layout.n_fine], axis=1)
         for penalty, table, slope_of in (
             (fine_penalty, tables[1], d_g),
             (coarse_penalty, tables[2], d_coarse),
@@ -213,12 +234,8 @@ def additive_tilt(
     )
     masses = column_marginals(codes, cards, weights)
     layout = tilt_layout(cards, np.asarray(coded.ordered, dtype=bool), masses)
-    rows = AdditiveRows(
-        one_hot(codes, cards),
-        np.searchsorted(present, labels),
-        weights / weights.sum(),
-        float(weights.sum()),
-        offset[:, present],
+    rows = AdditiveRows.of(
+        codes, cards, layout, np.searchsorted(present, labels), weights, offset[:, present]
     )
     c, g = fit_additive(rows, layout, len(cards), prior_scale, n_columns)
     n_classes, tables = offset.shape[1], []
