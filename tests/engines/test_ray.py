@@ -365,6 +365,31 @@ def test_one_table_is_split_over_many_clients_in_one_call(running: Any, tmp_path
     assert "fit: 3 of 4 clients have answered" in told
 
 
+def test_clients_that_share_a_process_come_back_together_and_the_model_is_the_same(
+    running: Any, tmp_path: Path
+) -> None:
+    del running
+    shares = partition.iid(table(n=240).drop(columns="customer"), 5)
+    local = fc.federate(shares, label="bought", learner="factorised")
+    records = {
+        name: ClientSpec(name, rows, "factorised", kinds={"bought": "categorical"}).to_bytes()
+        for name, rows in shares.items()
+    }
+    first = sorted(records)[0]
+    killer = During("fit", lambda: os.kill(engine.place(first).process, signal.SIGKILL))
+    with engine_named("ray")(
+        records, CLIENT_FROM_SPEC, clients_per_process=2, progress=killer
+    ) as engine:
+        processes = [engine.place(name).process for name in sorted(records)]
+        assert len(set(processes)) == 3
+        assert processes[0] == processes[1] != processes[2]
+        fed = fc.federate(label="bought", engine=engine)
+        assert killer.done
+    assert model_bytes(fed, tmp_path / "0.fc") == model_bytes(local, tmp_path / "1.fc")
+    with pytest.raises(FederationError, match="clients_per_process is a whole number"):
+        engine_named("ray")(records, CLIENT_FROM_SPEC, clients_per_process=0)
+
+
 def test_option_that_the_engine_does_not_have_is_refused_with_those_it_has(running: Any) -> None:
     del running
     with pytest.raises(FederationError, match=r"no option 'cpus'; it has address, num_cpus"):

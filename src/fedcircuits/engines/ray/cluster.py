@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,24 +55,28 @@ class LostError(Exception):
 # --- actors ---------------------------------------------------------------------------------------
 
 
-class Member:
-    """The actor that holds one client; a restart runs its constructor again and nothing else.
+class Members:
+    """The actor that holds one client or several; a restart runs its constructor again alone.
 
     Args:
-        record: the encoded spec of the client.
-        make: "module:function" that makes it.
-        rows: its rows, where the spec has none.
-        identity: a name for its data and settings.
+        make: "module:function" that makes a client.
+        names: of the clients.
+        identities: a name for the data and settings of each.
+        parts: for each the encoded spec and its rows, None where the spec has them.
     """
 
-    def __init__(self, record: bytes, make: str, rows: Any, identity: str) -> None:
-        self._record, self._make, self._rows, self._identity = record, make, rows, identity
-        self._keeper: Keeper | None = None
+    def __init__(
+        self, make: str, names: Sequence[str], identities: Sequence[str], *parts: Any
+    ) -> None:
+        self._make = make
+        self._identities = dict(zip(names, identities, strict=True))
+        self._parts = dict(zip(names, zip(parts[::2], parts[1::2], strict=True), strict=True))
+        self._keepers: dict[str, Keeper] = {}
 
-    def start(self) -> tuple[str, Any]:
-        """Make the client; return its place, or the error."""
+    def start(self, name: str) -> tuple[str, Any]:
+        """Make a client; return its place, or the error."""
         try:
-            self._kept()
+            self._kept(name)
         except Exception as error:  # whatever a table or learner raises belongs to the caller
             return ERROR, f"{type(error).__name__}: {error}"
         context = ray.get_runtime_context()
@@ -80,20 +84,42 @@ class Member:
         address = ray.util.get_node_ip_address()
         return OK, Place(context.get_node_id(), address, os.getpid(), gpus)
 
-    def answer(self, parcel: bytes) -> tuple[str, Any]:
-        """Return the client's reply, or the error."""
+    def answer(self, name: str, parcel: bytes) -> tuple[str, Any]:
+        """Return a client's reply, or the error."""
         try:
-            return OK, self._kept().answer(parcel)
+            return OK, self._kept(name).answer(parcel)
         except Exception as error:  # it cannot be made again: its file is gone, say
             return ERROR, f"{type(error).__name__}: {error}"
 
-    def _kept(self) -> Keeper:
-        if self._keeper is None:
+    def _kept(self, name: str) -> Keeper:
+        if name not in self._keepers:
             module, _, function = self._make.partition(":")
             make = getattr(importlib.import_module(module), function)
-            rows = () if self._rows is None else (_as_frame(self._rows),)
-            self._keeper = Keeper(lambda: make(self._record, *rows), self._identity)
-        return self._keeper
+            record, there = self._parts[name]
+            rows = () if there is None else (_as_frame(there),)
+            self._keepers[name] = Keeper(lambda: make(record, *rows), self._identities[name])
+        return self._keepers[name]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A client in an actor.
+
+    Attributes:
+        actor: that holds it.
+        name: of the client.
+    """
+
+    actor: Any
+    name: str
+
+    def start(self) -> Ref:
+        """Have the client made, if it is not."""
+        return self.actor.start.remote(self.name)
+
+    def answer(self, parcel: bytes) -> Ref:
+        """Have the client answer."""
+        return self.actor.answer.remote(self.name, parcel)
 
 
 def _as_frame(rows: Any) -> pd.DataFrame:
@@ -113,15 +139,28 @@ def put(data: object) -> Ref:
     return ray.put(data)
 
 
-def start_member(
-    record: Ref, make: str, rows: Any, identity: str, max_restarts: int, wants: dict[str, Any]
-) -> Any:
-    """Start an actor with a client in it; actors are spread over the nodes.
+def start_members(
+    make: str,
+    held: Mapping[str, tuple[Ref, Any]],
+    identities: Sequence[str],
+    max_restarts: int,
+    wants: dict[str, Any],
+) -> dict[str, Seat]:
+    """Start an actor with some clients in it; actors are spread over the nodes.
 
-    A restart reads the record and the rows again: the caller must hold their references till then.
+    A restart reads records and rows again: the caller must hold their references till then.
+
+    Args:
+        make: "module:function" that makes a client.
+        held: record and rows of each client.
+        identities: a name for the data and settings of each.
+        max_restarts: how often the actor is started again.
+        wants: resources that it asks for.
     """
     options = {"max_restarts": max_restarts, "scheduling_strategy": "SPREAD", **wants}
-    return ray.remote(Member).options(**options).remote(record, make, rows, identity)
+    parts = [part for pair in held.values() for part in pair]
+    actor = ray.remote(Members).options(**options).remote(make, [*held], [*identities], *parts)
+    return {name: Seat(actor, name) for name in held}
 
 
 def is_reference(data: object) -> bool:
@@ -130,8 +169,11 @@ def is_reference(data: object) -> bool:
 
 
 def first_ready(refs: Iterable[Ref], timeout: float) -> list[Ref]:
-    """Return the first reply that is ready, or none within the timeout."""
-    ready: list[Ref] = ray.wait(list(refs), timeout=timeout)[0]
+    """Return the replies that are ready as soon as one is, or none within the timeout."""
+    waiting = list(refs)
+    ready: list[Ref] = ray.wait(waiting, timeout=timeout)[0]
+    if ready:  # of hundreds of clients many are ready at the same time
+        ready = ray.wait(waiting, num_returns=len(waiting), timeout=0)[0] or ready
     return ready
 
 
@@ -242,10 +284,10 @@ class _Connection:
 CONNECTION = _Connection()
 
 
-def leave(actors: Mapping[str, Any], ours: bool) -> None:
+def leave(seats: Mapping[str, Seat], ours: bool) -> None:
     """Kill actors, also those that hang, and end the connection where it is ours."""
     if ray.is_initialized():
-        for actor in actors.values():
+        for actor in {id(seat.actor): seat.actor for seat in seats.values()}.values():
             with contextlib.suppress(Exception):  # it has ended already
                 ray.kill(actor, no_restart=True)
     if ours:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from fedcircuits.engines.closing import Closing
 from fedcircuits.engines.ray import cluster
-from fedcircuits.engines.ray.cluster import LostError, PathLike, Place, Ref
+from fedcircuits.engines.ray.cluster import LostError, PathLike, Place, Ref, Seat
 from fedcircuits.engines.replay import Answers, Replay
 from fedcircuits.errors import ClientError, FederationError
 
@@ -40,6 +40,8 @@ class RayEngine(Closing):
         num_gpus: the same for GPUs; with .25, four clients share one.
         resources: further resources of clients by name, such as {"bank": {"bank-data": 1}}: that
             client runs on a node that was started with them.
+        clients_per_process: clients that share an actor, and so a process; by default each has its
+            own. Hundreds of small clients of one owner want fewer processes than there are clients.
         max_restarts: how often a client that dies is started again.
         start_timeout: seconds for a client to find a place and read its table.
         token: file with the token of the cluster, for clusters that ask for one.
@@ -51,8 +53,8 @@ class RayEngine(Closing):
     """
 
     OPTIONS: ClassVar[tuple[str, ...]] = (
-        "address", "num_cpus", "num_gpus", "resources", "max_restarts", "start_timeout", "token",
-        "tls", "folder", "progress",
+        "address", "num_cpus", "num_gpus", "resources", "clients_per_process", "max_restarts",
+        "start_timeout", "token", "tls", "folder", "progress",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +65,7 @@ class RayEngine(Closing):
         num_cpus: Amount = None,
         num_gpus: Amount = None,
         resources: Mapping[str, Mapping[str, float]] | None = None,
+        clients_per_process: int = 1,
         max_restarts: int = 3,
         start_timeout: float = 300.0,
         token: PathLike | None = None,
@@ -75,25 +78,22 @@ class RayEngine(Closing):
         self._max_restarts = max_restarts
         self._start_timeout = start_timeout
         self._progress = progress
-        self._actors: dict[str, Any] = {}
+        self._seats: dict[str, Seat] = {}
         self._places: dict[str, Place] = {}
         self._held: dict[str, tuple[Any, Any]] = {}  # what a restarted client is made of
         self._show(0.0, "connecting to Ray")
         ours = cluster.CONNECTION.open(address, token, tls)
         # Also runs when the engine is forgotten or Python ends.
-        self._finalizer = weakref.finalize(self, cluster.leave, self._actors, ours)
+        self._finalizer = weakref.finalize(self, cluster.leave, self._seats, ours)
         try:
             for name in sorted(specs):
-                there = (rows or {}).get(name)
-                record = cluster.put(specs[name])
-                self._held[name] = (record, there)
-                self._actors[name] = cluster.start_member(
-                    record,
-                    make,
-                    there,
-                    _identity(specs[name], there),
-                    max_restarts,
-                    _wants(name, num_cpus, num_gpus, resources),
+                self._held[name] = (cluster.put(specs[name]), (rows or {}).get(name))
+            wants = {n: _wants(n, num_cpus, num_gpus, resources) for n in sorted(specs)}
+            for names in _groups(wants, clients_per_process):
+                held = {name: self._held[name] for name in names}
+                identities = [_identity(specs[name], self._held[name][1]) for name in names]
+                self._seats |= cluster.start_members(
+                    make, held, identities, max_restarts, wants[names[0]]
                 )
             self._wait_for_clients()
         except BaseException:
@@ -102,10 +102,10 @@ class RayEngine(Closing):
 
     def _wait_for_clients(self) -> None:
         """Wait until every client is made."""
-        waiting = {actor.start.remote(): name for name, actor in self._actors.items()}
+        waiting = {seat.start(): name for name, seat in self._seats.items()}
         deadline = time.monotonic() + self._start_timeout
         while waiting:
-            self._show(1 - len(waiting) / len(self._actors), "starting clients")
+            self._show(1 - len(waiting) / len(self._seats), "starting clients")
             ready = cluster.first_ready(waiting, BEAT)
             if not ready and time.monotonic() > deadline:
                 first, *others = sorted(waiting.values())
@@ -117,7 +117,7 @@ class RayEngine(Closing):
                 try:
                     self._places[name] = cluster.fetch(name, ref)
                 except LostError:  # while it read its table
-                    waiting[self._actors[name].start.remote()] = name
+                    waiting[self._seats[name].start()] = name
 
     @staticmethod
     def is_there(data: object) -> bool:
@@ -126,7 +126,7 @@ class RayEngine(Closing):
 
     def members(self) -> list[str]:
         """Return the names of the clients, sorted, also of those that have ended."""
-        return sorted(self._actors)
+        return sorted(self._seats)
 
     def place(self, client: str) -> Place:
         """Return where a client runs, as of its last known start."""
@@ -141,7 +141,7 @@ class RayEngine(Closing):
         answers: dict[str, bytes | Exception] = {
             name: ClientError(name, "is not a client of this engine")
             for name in payloads
-            if name not in self._actors
+            if name not in self._seats
         }
         known = {name: data for name, data in payloads.items() if name not in answers}
 
@@ -159,16 +159,20 @@ class RayEngine(Closing):
         """Send parcels and return replies, also of restarted clients; late ones are left out."""
         answers: dict[str, bytes | Exception] = {}
         sent = dict(parcels)
-        asked = {self._actors[name].answer.remote(data): name for name, data in sent.items()}
+        asked = {self._seats[name].answer(data): name for name, data in sent.items()}
         coming: dict[Ref, str] = {}  # actors that are started again ...
         due: dict[str, float] = {}  # ... and when they must be there
         deadline = None if timeout is None else time.monotonic() + timeout
-        while asked or coming:
+
+        def show() -> None:
             self._show(
                 len(answers) / len(parcels),
                 f"{verb}: {len(answers)} of {len(parcels)} clients have answered"
                 + "".join(f", {name!r} is started again" for name in sorted(coming.values())),
             )
+
+        while asked or coming:
+            show()
             left = BEAT if deadline is None else min(BEAT, deadline - time.monotonic())
             if left <= 0:
                 break
@@ -184,13 +188,14 @@ class RayEngine(Closing):
                         if again is None:
                             self.replay.received(name, found)
                             answers[name] = found
+                            show()
                             continue
                         sent[name] = again
-                    asked[self._actors[name].answer.remote(sent[name])] = name
+                    asked[self._seats[name].answer(sent[name])] = name
                 except LostError:
                     time.sleep(PAUSE)
                     due.setdefault(name, time.monotonic() + self._start_timeout)
-                    coming[self._actors[name].start.remote()] = name
+                    coming[self._seats[name].start()] = name
                 except ClientError as error:
                     answers[name] = error
             for ref, name in list(coming.items()):
@@ -207,6 +212,19 @@ class RayEngine(Closing):
     def close(self) -> None:
         """Release the clients and stop the cluster if it was started here; may be called again."""
         self._finalizer()
+
+
+def _groups(wants: Mapping[str, object], size: int) -> list[list[str]]:
+    """Return the clients by actor: those that ask for the same, at most so many together."""
+    if type(size) is not int or size < 1:
+        raise FederationError(f"clients_per_process is a whole number from 1 on, found {size!r}")
+    groups: list[list[str]] = []
+    for name in wants:
+        if groups and len(groups[-1]) < size and wants[groups[-1][0]] == wants[name]:
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    return groups
 
 
 def _wants(

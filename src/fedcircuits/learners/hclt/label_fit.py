@@ -54,9 +54,10 @@ from fedcircuits.learners.hclt.tree.tree_em import column_marginals
 
 # Rows that trials of the prior look at; the last fit sees all, unless classes are many.
 _MAX_TRIAL_ROWS = 150_000
-# Multiplications of a pass over the trial rows under every class's tree, up to which transitions
-# that depend on the class are tried without being asked for.
-_MAX_TRANSITION_WORK = 2**36
+# Transitions that depend on the class are tried without being asked for up to so many
+# multiplications of a pass over the trial rows under every class's tree, and up to so many numbers
+# of evidence that such a pass leaves.
+_MAX_TRANSITION_WORK, _MAX_TRANSITION_EVIDENCE = 2**36, 2**25
 _CLASS_SWEEPS = 4
 # Rows the trees of a head see.
 _MAX_HEAD_ROWS = 200_000
@@ -112,11 +113,15 @@ def fit_label(
     trial: HeadTrial | None = None
     head_options = _head_options(everything, n_classes, options)
     # Few rows cannot tell whether transitions pay: they are learned there only if asked for.
-    work = len(train.codes) * n_classes * trial_tree.transitions.size
+    n_passed = len(train.codes) * n_classes  # rows under every class's tree
+    is_cheap = (
+        n_passed * trial_tree.transitions.size <= _MAX_TRANSITION_WORK
+        and n_passed * trial_tree.n_states <= _MAX_TRANSITION_EVIDENCE
+    )
     has_transitions = len(trial_tree.parent) > 1 and (
         options.class_transitions
         if options.class_transitions is not None
-        else not cross_validated and work <= _MAX_TRANSITION_WORK
+        else not cross_validated and is_cheap
     )
     seed = int(rng.integers(2**31)) if head_options is not None else 0
     is_judged = folds[-1].checked is not None
