@@ -15,7 +15,7 @@ NAMES = {
     "columns": "Columns of 500 rows, half numbers, half of two categories, and a label",
     "categories": "Categories of one column; 20,000 rows, three numbers and a label besides",
     "classes": "Classes of the label; 20,000 rows, three numbers and a column of two besides",
-    "file": "Rows of a Parquet file of 30 mixed columns and a label",
+    "file": "Rows of a Parquet file of 30 mixed columns and a label, 50,000 in memory",
     "clients": "Clients of 100 rows of 30 mixed columns and a label, in one process",
     "small clients": "Clients of 10 rows, in one process",
     "Ray clients": "Clients of 100 rows under Ray",
