@@ -1,6 +1,6 @@
 """What protection costs: label, density, bytes and seconds with and without each protection.
 
-    .venv/bin/python benchmarks/protection_cost.py --rows 4000 --seeds 1    # writes its page to docs
+    .venv/bin/python benchmarks/protection_cost.py --rows 4000 --seeds 1    # writes its page
 
 Adult over three clients, rows or columns split, or two branches and a register of other columns. A
 pair of lines differs in one protection. Masks and seals have no switch: they are taken out of the
@@ -92,8 +92,8 @@ def without(what: str) -> Iterator[None]:
             mock.patch.object(mailbox.Mailbox, "mask", clear),
             mock.patch.object(masked_sums, "add_up", added),
             mock.patch.object(joint_rows, "add_up", added),
-            mock.patch.object(rounds.RoundDone, "fault", lambda *_: None),
-            mock.patch.object(kmeans, "_sums_fault", lambda *_: None),
+            mock.patch.object(rounds.RoundDone, "fault", return_value=None),
+            mock.patch.object(kmeans, "_sums_fault", return_value=None),
         ):
             yield
     elif what == "seals":
@@ -116,7 +116,7 @@ def without(what: str) -> Iterator[None]:
 
         with (
             mock.patch.object(sealing, "AESGCM", Clear),
-            mock.patch.object(sealing, "_derived", lambda *_: bytes(32)),
+            mock.patch.object(sealing, "_derived", return_value=bytes(32)),
         ):
             yield
     else:
