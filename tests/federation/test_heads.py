@@ -79,7 +79,12 @@ def test_who_leaves_takes_the_trees_along() -> None:
     np.testing.assert_array_equal(fed.without("v").log_prob(test), rest.log_prob(test))
     check_coherence(fed.without("v"))
     joined = rest.with_client("v", table[1::3].drop(columns="id"))
-    np.testing.assert_allclose(joined.log_prob(test), fed.log_prob(test), rtol=0, atol=1e-12)
+    x = test.drop(columns="y")
+    np.testing.assert_allclose(joined.log_prob(x), fed.log_prob(x), rtol=0, atol=1e-12)
+    # The others are not asked to score its trees: weights are of those that were scored.
+    assert len(joined.fitted.head_scores) == 3
+    np.testing.assert_allclose(joined.predict_proba(x, "y"), fed.predict_proba(x, "y"), atol=0.03)
+    check_coherence(joined)
 
 
 def test_without_columns_is_the_marginal_head_and_all(tmp_path: Path) -> None:

@@ -142,6 +142,7 @@ NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "fit_head": {"columns": ["size"]},
     "say_codes": {"columns": ["size"]},
     "see_codes": {"columns": ["size"]},
+    "score_heads": {"columns": ["size"]},
     "codes": {"columns": ["size"], "n_codes": 8},
     "fit_by_codes": {"columns": ["size"]},
     "spread_codes": {"columns": ["size"]},

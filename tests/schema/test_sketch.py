@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -409,3 +411,23 @@ def test_places_of_a_tail_keep_mean_and_spread_above_its_neighbour() -> None:
         assert places.std() == pytest.approx(spread, rel=1e-6)
         assert places.min() >= -1.0
         assert (np.diff(places) > 0).all()
+
+
+def test_whole_numbers_agreed_by_few_rows_each_have_the_density_of_all_rows(
+    rng: np.random.Generator,
+) -> None:
+    def drawn(n: int) -> np.ndarray[Any, Any]:
+        return np.round(18 + rng.gamma(6, 7, n)).clip(18, 90)
+
+    clients, test = [drawn(350) for _ in range(4)], drawn(20_000)
+
+    def nats(grid: Grid) -> float:
+        """Of the test rows, under a categorical of the grid's states with add-one smoothing."""
+        train = grid.encode(np.concatenate(clients))
+        share = np.bincount(train, minlength=grid.n_states) + 1.0
+        share /= share.sum()
+        return float((np.log(share[grid.encode(test)]) + grid.log_within(test)).mean())
+
+    agreed = Sketch.merge([Sketch.of(own, min_rows=5) for own in clients]).to_grid(integer=True)
+    alone = Sketch.of(np.concatenate(clients)).to_grid(integer=True)
+    assert nats(agreed) > nats(alone) - 0.05

@@ -22,7 +22,7 @@ used through `fit` alone. All learners of `fedcircuits.learners` are declared ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
@@ -165,23 +165,16 @@ class LearnsHead(Learner, Protocol):
         self,
         table: Table,
         classes: IntArray,
-        held: BoolArray,
         min_rows: int,
         seed: int,
-        *,
-        mixed: bool,
-        worth: Callable[[FloatArray], bool],
-    ) -> tuple[Arrays, FloatArray]:
-        """Return trees of all rows as arrays, and (held, K) outputs of trees of the others.
+    ) -> Arrays:
+        """Return trees as arrays that will be averaged with those of clients with other rows.
 
         Args:
             table: rows over the columns the trees may ask about.
             classes: (n,) class of every row, all from 0 to the highest among them.
-            held: (n,) rows left out of the trees that are scored.
             min_rows: least rows behind a leaf.
             seed: of the boosting.
-            mixed: whether outputs will be averaged with those of clients that hold other rows.
-            worth: whether first outputs (held, K) are worth the trees of all rows.
         """
         ...
 

@@ -109,8 +109,8 @@ def n_states_of(variable: Variable) -> int:
 
 
 def log_softmax(logits: FloatArray) -> FloatArray:
-    """(n, Y) logs of the normalised exponentials."""
-    return np.asarray(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+    """(..., Y) logs of the normalised exponentials."""
+    return np.asarray(logits - np.logaddexp.reduce(logits, axis=-1)[..., None])
 
 
 def by_class(outputs: FloatArray) -> FloatArray:

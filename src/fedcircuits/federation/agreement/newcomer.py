@@ -42,7 +42,8 @@ def fit_like(others: FittedParts, name: str, server: Server, take: TakeModels) -
     tilts = fit_tilts(server, mixed=True)
     if tilts is None:
         raise ClientError(name, "its learner fits no tilt of the label, as the others' do")
-    return with_heads(server, with_tilts(found, tilts), take, bool(others.heads))
+    own = with_tilts(found, tilts)
+    return with_heads(server, own, take, bool(others.heads), others)
 
 
 def together(a: FittedParts, b: FittedParts) -> FittedParts:
@@ -57,4 +58,5 @@ def together(a: FittedParts, b: FittedParts) -> FittedParts:
         reports={**a.reports, **b.reports},
         tilts={**a.tilts, **b.tilts},
         heads={**a.heads, **b.heads},
+        head_scores={**a.head_scores, **b.head_scores},
     )

@@ -33,6 +33,7 @@ from fedcircuits.federation.client.coding import Coding
 from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import Cells
+from fedcircuits.federation.client.head_scores import ScoresHeads
 from fedcircuits.federation.client.heads import Heads
 from fedcircuits.federation.client.heads_across import HeadsAcross
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, for_job, label_counts
@@ -60,7 +61,7 @@ from fedcircuits.native.threads import one_thread
 from fedcircuits.schema import Schema, Table
 
 
-class Client(Aligning, Tilting, Heads, HeadsAcross, Validation, Coding):
+class Client(Aligning, Tilting, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
     """One member of a federation.
 
     Args:

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
-from fedcircuits.density import LearnsForMixing, LearnsTilt
 from fedcircuits.density.contracts import LearnsHead
-from fedcircuits.density.tilt import by_class, log_softmax
+from fedcircuits.density.tilt import log_softmax
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.own_learner import OwnLearner
@@ -18,10 +17,7 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
 
-# Rows of every class that trees are boosted from, and the share left out to pool them on.
-LEAST_CLASS_ROWS, HELD_SHARE = 50, 0.2
-# A client whose own left-out rows gain less than this share of the log-loss adds no trees.
-LEAST_SHARE = 0.005
+LEAST_CLASS_ROWS = 20  # rows of every class that trees are boosted from
 LIMITS, LIMIT_COST = (2.0, 3.0, 4.0, 6.0), 5e-4
 _RIDGE = 1.0
 
@@ -52,39 +48,13 @@ class Heads:
         counts = np.bincount(codes[known], minlength=request.n_classes)
         able = isinstance(learner, LearnsHead) and learner.heads
         if not able or counts.min() < LEAST_CLASS_ROWS:
-            return m.HeadFitted({}, None, np.zeros(1))
+            return m.HeadFitted({}, np.zeros(1))
         assert isinstance(learner, LearnsHead)
-        table = self._have().columns(request.columns)
-        rng = named_rng(self._seed, self.name, "head")
         rows = np.flatnonzero(known)
-        out = np.zeros(len(table), dtype=bool)
-        out[rows[rng.random(rows.size) < HELD_SHARE]] = True
-        mine, classes, held = table.rows(rows), codes[rows], out[rows]
-        seed = int(rng.integers(2**31))
-        # Each client pools for itself, and the pools are averaged.
-        log_tilt = self._held_out_tilt(request, mine, classes, held)
-
-        def worth(outputs: FloatArray) -> bool:
-            found = pooled(log_tilt, [by_class(outputs)], classes[held])
-            return found.gain > LEAST_SHARE * found.log_loss
-
-        trees, outputs = learner.fit_head(
-            mine, classes, held, request.min_rows, seed, mixed=True, worth=worth
-        )
-        pool = pooled(log_tilt, [by_class(outputs)], classes[held]) if trees else None
-        return m.HeadFitted(trees, pool, _since(start))
-
-    def _held_out_tilt(
-        self, request: m.FitHead, rows: Table, classes: IntArray, held: BoolArray
-    ) -> FloatArray:
-        """(held, Y) log t(y | x) of rows that the tables have not seen."""
-        learner = self._learner.of_densities(None)
-        if isinstance(learner, LearnsForMixing):
-            learner = learner.for_mixing()
-        assert isinstance(learner, LearnsTilt)
-        offset = np.zeros((int((~held).sum()), request.n_classes))
-        tilt = learner.fit_tilt(rows.rows(~held), classes[~held], offset, request.min_rows)
-        return log_softmax(tilt.c + tilt.scores(rows.rows(held)))
+        table = self._have().columns(request.columns).rows(rows)
+        seed = int(named_rng(self._seed, self.name, "head").integers(2**31))
+        trees = learner.fit_head(table, codes[rows], request.min_rows, seed)
+        return m.HeadFitted(trees, _since(start))
 
 
 def _since(start: float) -> FloatArray:

@@ -66,7 +66,7 @@ class HeadedFederation(FederatedCircuit):
             return None
         if any(head.n_together for head in found.heads.values()):
             return head_across(found.heads, found.tilts, names)
-        return one_head(found.heads, found.tilts, rows, names)
+        return one_head(found.heads, found.tilts, found.head_scores, rows, names)
 
     @property
     def exact_part(self) -> Circuit:

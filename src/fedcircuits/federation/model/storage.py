@@ -17,7 +17,7 @@ from fedcircuits.arrays import Arrays
 from fedcircuits.circuits import Composite
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FedcircuitsWarning, StorageError
 from fedcircuits.federation.agreement import RULES
@@ -30,7 +30,7 @@ from fedcircuits.federation.server.why import TAKEN, Candidate, Why
 from fedcircuits.federation.wire.codecs import decode_fields, encode_fields
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.names import NONE, JobId, JobKind, ModelKey
-from fedcircuits.federation.wire.requests import PoolWeights, TiltTables
+from fedcircuits.federation.wire.requests import HeadScores, PoolWeights, TiltTables
 from fedcircuits.schema import Schema
 
 KIND = "federated"
@@ -169,8 +169,13 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
         if head.said is not None:
             arrays |= {f"said.{at}.{name}": a for name, a in head.said.trees.arrays().items()}
             arrays |= {f"leaf.{at}.{name}": a for name, a in head.said.leaf.arrays().items()}
-        arrays[f"pool.{at}.trees"] = head.pool.trees
-        arrays[f"pool.{at}.shift"] = head.pool.shift
+        if head.pool is not None:
+            arrays[f"pool.{at}.trees"] = head.pool.trees
+            arrays[f"pool.{at}.shift"] = head.pool.shift
+    scores = [
+        {"client": client, **encode_fields(found.head_scores[client], f"scores.{at}.", arrays)}
+        for at, client in enumerate(sorted(found.head_scores))
+    ]
     return {
         "schema": found.schema.to_json(),
         "label": found.label,
@@ -182,10 +187,11 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
                 "group": found.heads[client].group,
                 "sees": list(found.heads[client].sees),
                 "width": None if (s := found.heads[client].said) is None else s.width,
-                "pool": {name: getattr(found.heads[client].pool, name) for name in POOL_NUMBERS},
+                "pool": _pool_numbers(found.heads[client]),
             }
             for client in sorted(found.heads)
         ],
+        "head_scores": scores,
         "models": models,
         "tables": sorted(found.tables),
         "tilts": [
@@ -197,6 +203,13 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
             for client, jobs in found.reports.items()
         },
     }
+
+
+def _pool_numbers(head: ClientHead) -> dict[str, Any] | None:
+    """Returns the numbers of a pool that are no arrays."""
+    if head.pool is None:
+        return None
+    return {name: getattr(head.pool, name) for name in POOL_NUMBERS}
 
 
 def _model_key(entry: Any) -> ModelKey:
@@ -220,13 +233,25 @@ def _tilt(entry: dict[str, Any], record: Record, at: int) -> Tilt:
     return tilt_of(TiltTables(columns=[str(name) for name in entry["columns"]], **arrays))
 
 
-def _head(entry: dict[str, Any], record: Record, at: int) -> ClientHead:
+def _head_scores(entry: dict[str, Any], record: Record, at: int, n_classes: int) -> HeadScores:
+    """Returns what one client's rows score under the others' trees."""
+    told: HeadScores = decode_fields(HeadScores, entry, f"scores.{at}.", record.arrays)
+    wrong = told.wrong(n_classes)
+    if wrong:
+        raise StorageError(f"the scores of clients' trees in the file are not valid: {wrong}")
+    return told
+
+
+def _head(entry: dict[str, Any], record: Record, at: int, n_classes: int) -> ClientHead:
     """Returns the trees of one client."""
 
     def trees(prefix: str) -> Arrays:
         found = record.arrays.items()
         return {k.removeprefix(prefix): v for k, v in found if k.startswith(prefix)}
 
+    if not int(entry["together"]):
+        columns = [str(c) for c in entry["columns"]]
+        return ClientHead.of(columns, trees(f"head.{at}."), None, n_classes)
     numbers = {name: entry["pool"][name] for name in POOL_NUMBERS}
     trees_of, shift = record.arrays[f"pool.{at}.trees"], record.arrays[f"pool.{at}.shift"]
     if trees_of.shape != (1,) or not np.isfinite([*trees_of, *shift, *numbers.values()]).all():
@@ -239,6 +264,7 @@ def _head(entry: dict[str, Any], record: Record, at: int) -> ClientHead:
         [str(c) for c in entry["columns"]],
         trees(f"head.{at}."),
         pool,
+        n_classes,
         int(entry["together"]),
         str(entry.get("group", "")),
         [str(g) for g in entry.get("sees", [])],
@@ -271,15 +297,21 @@ def _fitted_from_json(
             FedcircuitsWarning,
             stacklevel=2,
         )
+    schema, label = Schema.from_json(header["schema"]), header["label"]
+    n_classes = n_states_of(schema[label]) if label in schema.names else 0
     return FittedParts(
-        Schema.from_json(header["schema"]),
-        header["label"],
+        schema,
+        label,
         models,
         rows,
         {name: record.arrays[f"table.{name}"] for name in header["tables"]},
         heads={
-            str(entry["client"]): _head(entry, record, at)
+            str(entry["client"]): _head(entry, record, at, n_classes)
             for at, entry in enumerate(header.get("heads", []))
+        },
+        head_scores={
+            str(entry["client"]): _head_scores(entry, record, at, n_classes)
+            for at, entry in enumerate(header.get("head_scores", []))
         },
         tilts={
             str(entry["client"]): _tilt(entry, record, at)

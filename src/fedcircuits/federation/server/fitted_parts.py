@@ -70,6 +70,7 @@ class FittedParts:
         seconds: CPU time of each client's fits.
         tilts: tables of the label's tilt, by client; empty where models are of classes.
         heads: boosted trees of the label, by client; empty where there are none.
+        head_scores: what each client's rows score under the others' heads, where rows are split.
         reports: what learners said about their fits, by client and job.
     """
 
@@ -81,6 +82,7 @@ class FittedParts:
     seconds: dict[str, float] = field(default_factory=dict)
     tilts: dict[str, Tilt] = field(default_factory=dict)
     heads: dict[str, ClientHead] = field(default_factory=dict)
+    head_scores: dict[str, m.HeadScores] = field(default_factory=dict)
     reports: Reports = field(default_factory=dict)
 
     def without(self, client: str) -> FittedParts:
@@ -93,6 +95,7 @@ class FittedParts:
             reports={k: v for k, v in self.reports.items() if k != client},
             tilts={k: v for k, v in self.tilts.items() if k != client},
             heads={k: v for k, v in self.heads.items() if k != client},
+            head_scores={k: v for k, v in self.head_scores.items() if k != client},
         )
 
 

@@ -2,21 +2,25 @@
 
     q(y | x) = softmax(a log t(y | x) + sum_c b_c f_c(x) + shift)
 
-Where rows are split, a, b_c f_c and shifts are means over clients, weighted as their tilts are and
-re-based to the class shares of all rows; a client that leaves takes its trees with it. Clients with
-different columns have one pool (`heads_across.py`).
+Where rows are split, f is the mean over clients, weighted as their tilts are and re-based to the
+class shares of all rows, in two parts (first and later trees); the weights follow from what clients
+score on each other's rows (`cross_scores.py`), so a client that leaves takes its trees with it, and
+the others are weighed as if it had never been there. Clients with different columns have one pool
+(`heads_across.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcircuits.arrays import Arrays, FloatArray
 from fedcircuits.density.tilt import Tilt
+from fedcircuits.federation.server.cross_scores import fitted_pool
 from fedcircuits.federation.wire import requests as m
 
 if TYPE_CHECKING:  # learners are imported where a head is made, not where a run is started
@@ -24,7 +28,7 @@ if TYPE_CHECKING:  # learners are imported where a head is made, not where a run
     from fedcircuits.learners.hclt.head.pool import Pool
 
 # A head stays if it takes this many paired standard errors, and this share, off the log-loss.
-LEAST_ERRORS, LEAST_SHARE = 2.0, 0.01
+LEAST_ERRORS, LEAST_SHARE, LEAST_MIXED_SHARE = 2.0, 0.01, 0.005
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +38,9 @@ class ClientHead:
     Attributes:
         columns: they ask about, in order.
         trees: one output for two classes, else one a class.
-        pool: its own pool, or its part of the pool of all.
+        pool: its part of the pool of all; None where rows are split.
         n_together: groups of clients with the same columns whose trees were pooled together, 0
-            where each client has its own pool.
+            where rows are split.
         group: the client that stands for those with the same columns.
         sees: groups whose codes follow the columns.
         said: what codes of its rows are made of; None where no trees see codes.
@@ -44,7 +48,7 @@ class ClientHead:
 
     columns: tuple[str, ...]
     trees: BoostedTrees
-    pool: m.PoolWeights
+    pool: m.PoolWeights | None
     n_together: int
     group: str = ""
     sees: tuple[str, ...] = ()
@@ -54,8 +58,9 @@ class ClientHead:
     def of(
         columns: Sequence[str],
         trees: Arrays,
-        pool: m.PoolWeights,
-        n_together: int,
+        pool: m.PoolWeights | None,
+        n_classes: int,
+        n_together: int = 0,
         group: str = "",
         sees: Sequence[str] = (),
         said: tuple[Arrays, Arrays, float] | None = None,
@@ -63,7 +68,7 @@ class ClientHead:
         """Return the head of a client's reply or of a file, checked."""
         from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 
-        n_classes, n_columns = pool.shift.size, len(columns)
+        n_columns = len(columns)
         n_outputs = 1 if n_classes == 2 else n_classes
         made = BoostedTrees.from_arrays(trees, n_columns + len(sees) * n_classes, n_outputs)
         kept = None
@@ -91,49 +96,47 @@ class SaidTrees:
 def one_head(
     heads: Mapping[str, ClientHead],
     tilts: Mapping[str, Tilt],
+    scores: Mapping[str, m.HeadScores],
     rows: FloatArray,
     names: Sequence[str],
 ) -> tuple[BoostedTrees, Pool] | None:
-    """Trees over all columns and the pool; None where left-out rows do not gain for certain.
+    """The mean of the clients' trees, and the pool; None where rows do not gain for certain.
 
     Args:
         heads: of the clients.
         tilts: of the clients.
+        scores: what clients said of each other's models.
         rows: (Y,) rows of each class.
         names: of the columns, in the order of the model.
     """
+    from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees, first_trees
     from fedcircuits.learners.hclt.head.pool import Pool
 
-    pools = [heads[c].pool for c in sorted(heads)]
-    n = np.array([pool.n_rows for pool in pools], dtype=float)
-    gain, loss = (
-        float(n @ [getattr(p, what) for p in pools] / n.sum()) for what in ("gain", "log_loss")
-    )
-    error = float(np.sqrt(np.square(n * [p.error for p in pools]).sum()) / n.sum())
-    if not gains_for_certain(gain, error, loss):
-        return None
     weights = shares_of(heads, tilts)
-    joined: BoostedTrees | None = None
-    width = max(head.trees.known_categories.shape[1] for head in heads.values())
-    tilt, shift = 0.0, np.zeros(rows.size)
     log_q = np.log(rows / rows.sum())
+    pool = fitted_pool(scores, weights, log_q)
+    if pool is None or not pool.trees.any():
+        return None
+    if not gains_for_certain(pool.gain, pool.error, pool.log_loss, LEAST_MIXED_SHARE):
+        return None
+    width = max(head.trees.known_categories.shape[1] for head in heads.values())
+    shift, parts = pool.shift.copy(), []
     for client in sorted(heads):
-        head, w = heads[client], weights[client]
-        b = float(head.pool.trees[0])
-        trees = over(scaled(head.trees, w * b), head.columns, names, width)
-        joined = trees if joined is None else joined.plus(trees)
-        tilt += w * head.pool.tilt
+        trees, counts, w = heads[client].trees, tilts[client].counts, weights[client]
+        number = np.searchsorted(trees.roots, np.arange(trees.value.size), side="right")
+        by = w * np.where(number <= first_trees(trees), pool.trees[0], pool.trees[1])
+        base = w * float(pool.trees[0])
+        made = replace(trees, value=by * trees.value, baseline=base * trees.baseline)
+        parts.append(over(made, heads[client].columns, names, width))
         # The trees have the class shares of their client's rows.
-        counts = tilts[client].counts
-        shift += w * head.pool.shift + w * b * (log_q - np.log(counts / counts.sum()))
-    assert joined is not None
-    limit = max(pool.limit for pool in pools)
-    return joined, Pool(tilt, 1.0, shift, np.arange(rows.size), limit)
+        shift += base * (log_q - np.log(counts / counts.sum()))
+    joined = reduce(BoostedTrees.plus, parts)
+    return joined, Pool(pool.tilt, 1.0, shift, np.arange(rows.size), pool.limit)
 
 
-def gains_for_certain(gain: float, error: float, loss: float) -> bool:
+def gains_for_certain(gain: float, error: float, loss: float, share: float = LEAST_SHARE) -> bool:
     """Whether a head takes enough off the log-loss."""
-    return gain > max(LEAST_ERRORS * error, LEAST_SHARE * loss)
+    return gain > max(LEAST_ERRORS * error, share * loss)
 
 
 def shares_of(clients: Iterable[str], tilts: Mapping[str, Tilt]) -> dict[str, float]:

@@ -49,6 +49,7 @@ def head_across(
     for client in sorted(heads):
         groups.setdefault(heads[client].group or client, []).append(client)
     pool = heads[min(heads)].pool
+    assert pool is not None
     if len(groups) != heads[min(heads)].n_together:
         return None
     if not gains_for_certain(pool.gain, pool.error, pool.log_loss):
@@ -64,6 +65,7 @@ def head_across(
     second = []
     for client, head in sorted(heads.items()):
         columns = [*head.columns, *(code for g in head.sees for code in codes[g])]
+        assert head.pool is not None
         by = shares[client] * float(head.pool.trees[0])
         second.append(over(scaled(head.trees, by), columns, every if sees else names, width))
     trees = reduce(BoostedTrees.plus, second)

@@ -10,7 +10,7 @@ from typing import Self, get_args
 import numpy as np
 from scipy import sparse
 
-from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
+from fedcircuits.arrays import Arrays, FloatArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt
@@ -26,7 +26,7 @@ from fedcircuits.learners.hclt.columns import (
 from fedcircuits.learners.hclt.fit import fit_rows
 from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.completions import as_features
-from fedcircuits.learners.hclt.head.fit_head import trees_and_outputs
+from fedcircuits.learners.hclt.head.fit_head import trees_for_mixing
 from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
 from fedcircuits.learners.hclt.head.learning_across import LearningAcross
 from fedcircuits.learners.hclt.options import Aim, FitOptions
@@ -223,23 +223,13 @@ class Hclt(LearningAcross):
         """Whether trees may be pooled into the label of a federation."""
         return self.head is not False
 
-    def fit_head(
-        self,
-        table: Table,
-        classes: IntArray,
-        held: BoolArray,
-        min_rows: int,
-        seed: int,
-        *,
-        mixed: bool,
-        worth: Callable[[FloatArray], bool],
-    ) -> tuple[Arrays, FloatArray]:
-        """Boost trees that tell classes apart (see `LearnsHead`)."""
+    def fit_head(self, table: Table, classes: IntArray, min_rows: int, seed: int) -> Arrays:
+        """Boost trees that will be averaged with others' (see `LearnsHead`)."""
         columns = list(range(len(table.schema)))
         n_codes = np.array([len(v.categories) if v.is_coded else 0 for v in table.schema])
         none, values = np.zeros((len(table), 0), dtype=np.int32), as_features(table, columns)
         rows = Sample(none, table.row_weights, classes, values)
-        return trees_and_outputs(rows, held, n_codes, min_rows, seed, mixed, worth)
+        return trees_for_mixing(rows, n_codes, min_rows, seed).arrays()
 
     def in_rounds(self, table: Table, rng: np.random.Generator) -> Generator[Sums, Sums, Density]:
         """Learn together with others that hold other rows of the same columns (see `in_rounds.py`).

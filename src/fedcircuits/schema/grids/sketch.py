@@ -166,6 +166,8 @@ class Sketch:
         if self.n_rows == 0:
             return unseen_grid(integer, domain, missing)
         atoms, atom_rows, points = self._split(atom_share)
+        if integer and not self.exact:
+            points = _on_integers(points)
         ends, known = self._range()
         column = Column(
             atoms,
@@ -242,6 +244,25 @@ class Sketch:
 def _steps(x: Any, scale: float) -> Any:
     """Numbers times `scale`, without the last digits that multiplying leaves."""
     return np.round(np.asarray(x, dtype=float) * scale, 6)
+
+
+def _on_integers(points: Points) -> Points:
+    """Points that are means of whole numbers shared out to the integers on both sides.
+
+    Means stay what they are; a point between two integers would count for a bin that none of its
+    rows is in.
+    """
+    low = np.floor(points.values)
+    upper = points.values - low
+    every = np.concatenate([low, low + 1.0])
+    shares = np.concatenate([points.rows * (1.0 - upper), points.rows * upper])
+    every, shares, spreads = (
+        part[shares > 0] for part in (every, shares, np.tile(points.spreads, 2))
+    )
+    values, inverse = np.unique(every, return_inverse=True)
+    rows = np.bincount(inverse, shares, values.size).astype(float)
+    wide = np.bincount(inverse, shares * spreads, values.size) / rows
+    return Points(values, rows, wide)
 
 
 def _apart(

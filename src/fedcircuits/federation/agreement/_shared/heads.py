@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError, FedcircuitsWarning
 from fedcircuits.federation.agreement._shared.heads_across import (
     STEPS,
@@ -12,6 +13,7 @@ from fedcircuits.federation.agreement._shared.heads_across import (
     heads_across,
     n_classes_of,
 )
+from fedcircuits.federation.client.tilting import tables_of
 from fedcircuits.federation.server.fitted_parts import (
     FittedParts,
     LostClientError,
@@ -26,27 +28,47 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import Facts, Step, step
 from fedcircuits.federation.wire.transport import RefusedError
 
+MOST_SCORED = 8  # clients whose models a client scores, where rows are split
+
 
 def head_steps(facts: Facts) -> tuple[Step, ...]:
     """Messages of a head: trees, and where columns differ codes and one pool."""
     if facts.setting == "horizontal":
-        return (step(m.FIT_HEAD),)
+        return (step(m.FIT_HEAD), step(m.SCORE_HEADS))
     return STEPS
 
 
-def with_heads(server: Server, fitted: FittedParts, take: TakeModels, head: bool) -> FittedParts:
+def with_heads(
+    server: Server,
+    fitted: FittedParts,
+    take: TakeModels,
+    head: bool,
+    others: FittedParts | None = None,
+) -> FittedParts:
     """The fitted parts with trees of every client, where models are gathered and a tilt is there.
 
     A client whose policy lets no trees leave is no error: then there is no head. One that is lost
     here leaves with its models where others hold its columns; else its models stay, and there is no
     head.
+
+    Args:
+        server: the run.
+        fitted: parts so far.
+        take: how models are taken.
+        head: whether a head is wanted.
+        others: parts of clients that have been fitted before, where one joins them.
     """
-    if not head or take.keep or not fitted.tilts or combined(fitted) is None:
+    known = fitted if others is None else replace(fitted, tilts={**others.tilts, **fitted.tilts})
+    if not head or take.keep or not fitted.tilts or combined(known) is None:
         return fitted
-    heads = None
+    heads, scores = None, {}
     while heads is None:
         try:
-            heads = _rows(server) if server.setting == "horizontal" else heads_across(server)
+            if server.setting == "horizontal":
+                heads = _rows(server)
+                scores = _scored(server, fitted.tilts, heads, others)
+            else:
+                heads = heads_across(server)
         except RefusedError:
             return fitted
         except ClientError as error:
@@ -64,7 +86,11 @@ def with_heads(server: Server, fitted: FittedParts, take: TakeModels, head: bool
                 return fitted
     for client in set(fitted.tilts) - set(server.clients):
         fitted = fitted.without(client)
-    return replace(fitted, heads={c: made for c, made in heads.items() if c in fitted.tilts})
+    return replace(
+        fitted,
+        heads={c: made for c, made in heads.items() if c in fitted.tilts},
+        head_scores={c: told for c, told in scores.items() if c in fitted.tilts},
+    )
 
 
 def _asked(server: Server, client: str) -> m.FitHead:
@@ -72,10 +98,40 @@ def _asked(server: Server, client: str) -> m.FitHead:
 
 
 def _rows(server: Server) -> dict[str, ClientHead]:
-    """Every client's trees, and its own pool."""
-    found = call_or_drop(server, m.FIT_HEAD, {c: _asked(server, c) for c in server.clients})
+    """Trees of every client that has rows enough of each class."""
+    asked = {c: _asked(server, c) for c in server.clients}
+    found = call_or_drop(server, m.FIT_HEAD, asked)
     return {
-        client: ClientHead.of(_asked(server, client).columns, reply.trees, reply.pool, 0)
+        client: ClientHead.of(asked[client].columns, reply.trees, None, asked[client].n_classes)
         for client, reply in found.items()
-        if reply.pool is not None
+        if reply.trees
     }
+
+
+def _scored(
+    server: Server,
+    tilts: dict[str, Tilt],
+    heads: dict[str, ClientHead],
+    others: FittedParts | None,
+) -> dict[str, m.HeadScores]:
+    """What every client's rows score under the others' models; with many others under some."""
+    models = {c: (tilts[c], head) for c, head in heads.items() if c in tilts}
+    if others is not None:
+        models |= {c: (others.tilts[c], head) for c, head in others.heads.items()}
+    sent = {
+        c: m.HeadModel(c, tables_of(tilt), head.trees.arrays())
+        for c, (tilt, head) in models.items()
+    }
+    asked = {}
+    for client in (c for c in server.clients if c in tilts and sent):
+        names = sorted(sent)
+        after = [c for c in names if c > client] + [c for c in names if c < client]
+        asked[client] = m.ScoreHeads(
+            columns_of(server, client),
+            n_classes_of(server),
+            tables_of(tilts[client]),
+            client in heads,
+            tuple(sent[c] for c in sorted(after[:MOST_SCORED])),
+            server.min_rows,
+        )
+    return call_or_drop(server, m.SCORE_HEADS, asked) if asked else {}

@@ -226,6 +226,7 @@ class Border:
                 columns_of(self.server, client),
                 seen[client].trees if pooled.across else said.trees,
                 pool,
+                pool.shift.size,
                 len(self.groups),
                 group,
                 self.others(client) if pooled.across else (),

@@ -17,6 +17,7 @@ from fedcircuits.federation.wire.requests.codes import *  # noqa: F403
 from fedcircuits.federation.wire.requests.consent import *  # noqa: F403
 from fedcircuits.federation.wire.requests.fit import *  # noqa: F403
 from fedcircuits.federation.wire.requests.handshake import *  # noqa: F403
+from fedcircuits.federation.wire.requests.head_scores import *  # noqa: F403
 from fedcircuits.federation.wire.requests.heads import *  # noqa: F403
 from fedcircuits.federation.wire.requests.heads_across import *  # noqa: F403
 from fedcircuits.federation.wire.requests.kmeans import *  # noqa: F403

@@ -1,7 +1,7 @@
 """Messages about a head over clients with the same columns.
 
-A client pools its boosted trees with its own tilt on rows it has left out (`heads_across.py` has
-the messages of clients with different columns).
+A client boosts trees on all its rows; clients then score each other's (`head_scores.py`).
+`heads_across.py` has the messages of clients with different columns.
 """
 
 from __future__ import annotations
@@ -56,10 +56,9 @@ class FitHead(Message):
 
 @dataclass(frozen=True)
 class HeadFitted(Message):
-    """Client: trees (none where it has too few rows of a class) and their pool."""
+    """Client: trees, none where it has too few rows of a class."""
 
     trees: Arrays
-    pool: PoolWeights | None
     seconds: Array
 
 
@@ -85,6 +84,7 @@ FIT_HEAD = declare(
         "training",
         (
             Reveals("server", Level.AGGREGATES, "boosted trees, `min_rows` rows behind a leaf"),
+            Reveals("other clients", Level.AGGREGATES, "the trees"),
             Reveals("model", Level.AGGREGATES, "the trees"),
         ),
         costly=True,

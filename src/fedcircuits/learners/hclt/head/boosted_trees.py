@@ -8,7 +8,7 @@ left after one bitwise AND per feature (the idea of QuickScorer, Lucchese et al.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,8 @@ from fedcircuits.errors import StorageError
 
 MOST_LEAVES = 64
 _ROWS_PER_CHUNK = 512
+_FIRST_SHARE = 0.25  # of the boosting steps
+_OF_NODES = ("feature", "threshold", "left", "right", "value", "missing_left", "categories")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +101,25 @@ class BoostedTrees:
         }
         known = self.known_categories | other.known_categories
         return BoostedTrees(known_categories=known, baseline=baseline, **joined)
+
+    def parted(self) -> tuple[BoostedTrees, BoostedTrees]:
+        """Return the trees of the first boosting steps, with the baseline, and those of the rest.
+
+        The first ones say what a client's rows say at large, the rest what few of them say.
+        """
+        at = first_trees(self)
+        if at == self.roots.size:
+            at = 0
+        start = int(self.roots[at])
+        cuts = ((slice(0, start), slice(0, at), 0), (slice(start, None), slice(at, None), start))
+        found = []
+        for nodes, trees, by in cuts:
+            cut = {name: getattr(self, name)[nodes] for name in _OF_NODES}
+            for child in ("left", "right"):
+                cut[child] = np.where(cut[child] >= 0, cut[child] - by, -1)
+            part = replace(self, **cut, roots=self.roots[trees] - by, output=self.output[trees])
+            found.append(part)
+        return found[0], replace(found[1], baseline=np.zeros_like(self.baseline))
 
     # --- evaluation -------------------------------------------------------------------------------
 
@@ -271,3 +292,9 @@ class BoostedTrees:
         if np.isnan(self.threshold[inner[~is_category]]).any():
             return "expected thresholds that are numbers"
         return None
+
+
+def first_trees(trees: BoostedTrees) -> int:
+    """How many trees the first boosting steps made."""
+    n_outputs = trees.baseline.size
+    return int(_FIRST_SHARE * trees.roots.size / n_outputs) * n_outputs

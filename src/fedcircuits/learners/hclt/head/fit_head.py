@@ -8,13 +8,11 @@ on, and a head that stays has trees boosted again on all rows, in as many steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
+from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.density.tilt import by_class, log_softmax
 from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
@@ -29,6 +27,9 @@ LEAST_ERRORS, LEAST_SHARE = 2.0, 0.01
 MORE_STEPS = 1.1
 # From how many classes on each has faster trees.
 MANY_CLASSES = 4
+# Sizes of trees that are averaged over clients, by the number of classes.
+MIXED = BoostOptions(200, 0.07, 31, ridge=1.0, column_share=0.5)
+MIXED_MANY = BoostOptions(80, 0.1, 15, ridge=1.0, column_share=0.3)
 # Below this many rows trees are smaller, and the first fold chooses between kinds of them.
 FEW_ROWS = 5_000
 # Penalties of the logistic regressions that small trees start from there.
@@ -256,45 +257,22 @@ def boosted_with_line(
     return line.plus(trees), n_steps_of(trees)
 
 
-def trees_and_outputs(
-    rows: Sample,
-    held: BoolArray,
-    n_codes: IntArray,
-    min_rows: int,
-    seed: int,
-    mixed: bool,
-    worth: Callable[[FloatArray], bool],
-) -> tuple[dict[str, Any], FloatArray]:
-    """Trees of all rows as arrays, and (held, K) outputs of trees of the others.
+def trees_for_mixing(rows: Sample, n_codes: IntArray, min_rows: int, seed: int) -> BoostedTrees:
+    """Trees of all rows whose outputs will be averaged with those of other rows' trees.
+
+    Averaging takes care of variance, not of bias: they fit the rows closer than trees that answer
+    alone, and no rows are left out to end them.
 
     Args:
         rows: values and labels.
-        held: (n,) rows that end the boosting and are scored.
         n_codes: (D,) number of categories, 0 for numbers.
         min_rows: least rows behind a leaf.
         seed: of the boosting.
-        mixed: whether outputs will be averaged with others'. Averaging takes care of variance, not
-            of bias: the trees are the larger ones, and twice as many as held-out rows ask for.
-        worth: whether first outputs of the held-out rows are worth more trees; no arrays if not.
     """
-    _, labels = _labelled(rows)
+    values, labels = _labelled(rows)
     least = max(min_rows, HeadOptions(n_codes).leaf_rows(len(labels)))
-    options = HeadOptions(n_codes, False, least)
-    train, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
-    asked = options.sizes(len(train.codes), int(labels.max()) + 1)
-    if mixed:
-        asked = (max((at for at in asked if not at.at_random), key=lambda at: at.n_leaves),)
-    sizes, trees = _best_sizes(train, out, asked, options, seed)
-    outputs = trees.outputs(_labelled(out)[0])
-    if not worth(outputs):
-        return {}, outputs
-    if mixed:
-        sizes = replace(sizes, n_steps=2 * sizes.n_steps)
-        trees, _ = boosted_with_line(train, n_codes, sizes, seed)
-        outputs = trees.outputs(_labelled(out)[0])
-    final = replace(sizes, n_steps=max(round(MORE_STEPS * sizes.n_steps), 1))
-    made, _ = boosted_with_line(rows, n_codes, final, seed)
-    return made.arrays(), outputs
+    sizes = MIXED_MANY if int(labels.max()) + 1 > MANY_CLASSES else MIXED
+    return boost(values, labels, rows.weights, n_codes, replace(sizes, min_rows=least), seed)
 
 
 def final_head(trial: HeadTrial, rows: Sample, options: HeadOptions, seed: int) -> Head:
