@@ -23,7 +23,8 @@ from fedcircuits.learners import Hclt, Mixture
 from fedcircuits.learners.hclt.tilt.additive import shared_entries
 
 SAME = 1e-9
-MIXTURE = Mixture(n_states=3, n_iterations=5, head=False)  # tables alone: trees have tests of their own
+# Tables alone: trees have tests of their own.
+MIXTURE = Mixture(n_states=3, n_iterations=5, head=False)
 
 
 def split(setting: str, seed: int = 0) -> dict[str, pd.DataFrame]:
