@@ -83,7 +83,7 @@ def main() -> None:
             "data",
             "fedcircuits hclt",
             "continuous mixtures",
-            "ID-SPN",
+            "best known",
             "HCLT",
             "EiNet",
             "LearnSPN",
