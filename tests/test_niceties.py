@@ -223,3 +223,16 @@ def test_a_federated_classifier_splits_by_a_column() -> None:
         fc.FederatedClassifier(clients="silos").fit(X, y)
     with pytest.raises(ValueError, match="X is a DataFrame with a column 'silo'"):
         fc.FederatedClassifier(clients="silo").fit(X.to_numpy(), y)
+
+
+def test_samples_drawn_in_blocks_are_as_many_and_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pd.DataFrame({"a": [1.5, 2.25, 3.125] * 20, "b": ["x", "y", "x"] * 20})
+    model = fc.learn(rows, learner="mixture", seed=0)
+    monkeypatch.setattr("fedcircuits.density.completions.SAMPLED_AT_ONCE", 7)
+    drawn = model.sample(20, seed=1)
+    assert drawn.index.tolist() == list(range(20))
+    pd.testing.assert_frame_equal(drawn, model.sample(20, seed=1))
+    given = model.sample(5, given=pd.DataFrame({"b": ["x", "y"]}, index=[4, 9]), seed=2)
+    assert given.index.tolist() == [4] * 5 + [9] * 5
+    assert given["b"].tolist() == ["x"] * 5 + ["y"] * 5
+    assert len(model.sample(0)) == 0

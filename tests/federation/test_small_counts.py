@@ -32,6 +32,8 @@ def filled(kind: Any) -> Any:
 def _like(value: Any, n: int) -> Any:
     if isinstance(value, np.ndarray):
         return np.full(3, n)
+    if isinstance(value, dict):  # in clear: masked counts are whole numbers of 64 bits
+        return {"counts": np.full(3, float(n))}
     return [float(n)] * 3 if isinstance(value, list) else n
 
 
@@ -39,6 +41,8 @@ def _with_one_row(reply: Any, name: str) -> Any:
     found = getattr(reply, name)
     if name == "models":
         return replace(reply, models=(replace(found[0], rows=1.0),))
+    if isinstance(found, dict):
+        return replace(reply, **{name: {"counts": np.array([1.0, MANY, MANY])}})
     if isinstance(found, (np.ndarray, list)):
         changed = np.array(found, dtype=float)
         changed[0] = 1.0
@@ -63,8 +67,16 @@ def test_one_row_in_any_count_is_the_smallest_group(verb: str, field: str) -> No
 
 
 def test_rows_counted_here_and_elsewhere_are_groups_of_their_own() -> None:
-    groups = m.VERBS["centres"].groups
-    reply = filled(m.VERBS["centres"].reply)
+    groups = m.VERBS["anchor_rows"].groups
+    reply = filled(m.VERBS["anchor_rows"].reply)
     for once in (1, 2 * MANY - 1):  # one row counted here, or one elsewhere
         few = replace(reply, once=np.array([once, MANY, MANY]))
         assert min(smallest(counts(few)) for counts in groups.values()) == 1
+
+
+def test_rows_around_a_centre_are_groups_where_they_are_in_clear() -> None:
+    (counts,) = m.VERBS["centres"].groups.values()
+    reply = example(m.VERBS["centres"].reply)
+    assert smallest(counts(replace(reply, sums={"rows": np.array([3.0, 900.0])}))) == 3
+    masked = np.array([3, 900])  # whole numbers of 64 bits: nothing can be read off them
+    assert counts(replace(reply, sums={"rows": masked})).size == 0

@@ -53,4 +53,4 @@ def test_rho_of_a_hybrid_federation_by_hand() -> None:
 
 def test_clusters_go_to_strata_by_the_square_root_of_their_rows() -> None:
     assert clusters_per_stratum(np.array([900.0, 100.0]), 16).tolist() == [12, 4]
-    assert clusters_per_stratum(np.array([1e6, 1.0, 0.0]), 4).tolist() == [4, 1, 0]
+    assert clusters_per_stratum(np.array([1e6, 1.0, 0.0]), 4).tolist() == [3, 1, 0]

@@ -97,7 +97,7 @@ def test_a_question_that_is_given_up_leaves_its_process() -> None:
     rows = pd.DataFrame({"a": [1.0, 2.0, 2.5, 4.0] * 20, "b": ["x", "y", "x", "x"] * 20})
     model = encoding.pack(fc.learn(rows, learner="mixture").to_record())
     workers = Workers(model, "a model", Limits(seconds=2.0, workers=1, samples=10**12))
-    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+    long = {"n": 4 * 10**7, "given": None, "rows": None, "seed": 1, "unknown": "error"}
     (before,) = workers._all
 
     async def scenario() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -24,6 +23,8 @@ from fedcircuits.density.pictures import Pictures
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Data, images
 from fedcircuits.schema.table import Unknown
+
+SAMPLED_AT_ONCE = 250_000  # rows
 
 Seed = int | np.random.Generator | None
 # Evidence that cannot be images, so that the answer is a DataFrame.
@@ -132,12 +133,16 @@ class Completions(TakesEvidence):
         table = self._evidence(given, unknown)
         self._check_possible(table, "error")
         which = np.repeat(np.arange(len(table)), times)
-        table = table.rows(which)
-        if is_one(given):
-            table = replace(table, index=pd.RangeIndex(len(table)))
+        # In blocks: the passes of a circuit take several times the memory of what they draw.
+        starts = range(0, max(which.size, 1), SAMPLED_AT_ONCE)
+        drawn = [
+            self.sample_table(table.rows(which[start : start + SAMPLED_AT_ONCE]), rng)
+            for start in starts
+        ]
+        index = pd.RangeIndex(which.size) if is_one(given) else table.index[which]
         if isinstance(given, np.ndarray) and images.is_images(given):
             given = given[which]
-        return self._completed(self.sample_table(table, rng), table.index, given, as_images)
+        return self._completed(np.concatenate(drawn), index, given, as_images)
 
     @query
     def impute(
