@@ -220,7 +220,7 @@ def _bytes(out: Output, feds: dict[str, Any], answers: dict[str, Any]) -> None:
         measured, rival = table.iloc[0], table.iloc[4 if name == "columns" else 3]
         rows.append(
             [SPLITS[name], fed.rule.name, int(measured["bytes"]), rival["what"].split(",")[0],
-             int(rival["bytes"]), f"{rival['times measured']:.0f}x"]
+             int(rival["bytes"]), f"{rival['times measured']:.2g}x"]
         )  # fmt: skip
         answers[name]["communication"] = table.to_dict("records")
     out.table(
