@@ -100,7 +100,9 @@ def make_grid(
         edges = _apart(np.unique(np.clip(edges, *column.ends)))
         if domain is None:
             # Beyond a mean of several rows there are rows: no bin ends there.
-            sides = [side for side in (0, 1) if refine or not column.known[side]]
+            # A few values beside many atoms (mostly zeros) carry the spread of the column.
+            few = n_bins is None and column.n_rows >= REFINE_ROWS and atoms.size > 0
+            sides = [side for side in (0, 1) if refine or few or not column.known[side]]
             edges, tails, tail_shapes = _with_open_tails(column, edges, integer, sides)
     elif domain is None and not integer:
         edges, tails = _padded(edges, tails)
