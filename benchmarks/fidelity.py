@@ -270,8 +270,7 @@ def main() -> None:
             "python benchmarks/fidelity.py --write --records FOLDER --seeds "
             + " ".join(map(str, options.seeds)),
             [
-                "A line of every run recorded; what is not here was not run. Federations were run "
-                "last, after the grids that clients agree on had changed.",
+                "A line of every run recorded; what is not here was not run.",
                 "Marginals: worst column; mean in standard deviations of the rows, standard "
                 "deviation in per cent, distribution function at .01, .05, .5, .95, .99.",
                 "Log-density in the data's own units, nats per row of the test rows.",
