@@ -105,6 +105,7 @@ def test_rows_that_are_asked_about_often_are_named_once() -> None:
     assert (asked["bytes"] / asked["messages"]).max() < 1000  # no row in it
 
 
+@pytest.mark.slow
 def test_a_trial_sends_scores_of_its_own_rows_alone() -> None:
     """Scores of a tilt: two turns of all rows once, and once without those left out for a head."""
     clients = two_clients()

@@ -12,6 +12,8 @@ import fedcircuits as fc
 from fedcircuits.density.tilt import n_states_of
 from fedcircuits.errors import FedcircuitsError
 
+pytestmark = pytest.mark.slow
+
 
 def houses(n: int, seed: int) -> pd.DataFrame:
     """Prices that follow size, age and town."""

@@ -15,6 +15,8 @@ from fedcircuits.federation.client.heads import pooled
 from fedcircuits.federation.model.headed_federation import HeadedFederation
 from fedcircuits.learners import Mixture
 
+pytestmark = pytest.mark.slow
+
 LEARNER = Mixture(n_states=4, n_iterations=8)
 
 

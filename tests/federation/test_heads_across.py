@@ -20,6 +20,8 @@ from fedcircuits.learners import Mixture
 from fedcircuits.learners.hclt.head.across_trees import AcrossTrees, levels
 from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
 
+pytestmark = pytest.mark.slow
+
 LEARNER = Mixture(n_states=4, n_iterations=8)
 COLUMNS = ["a", "b", "c", "d"]
 ROWS = 6000
