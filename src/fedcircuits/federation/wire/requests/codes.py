@@ -14,8 +14,7 @@ import numpy as np
 
 from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
-from fedcircuits.federation.wire.requests.tilts import ScorePiece, TiltTables
+from fedcircuits.federation.wire.requests.tilts import ScorePiece, TiltTables, asks_tables
 from fedcircuits.federation.wire.requests.validation import Sealed
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
@@ -118,18 +117,6 @@ def _codes(request: AskCodes, terms: Terms, _: str | None) -> Asked:
     return Asked(tuple(request.columns), fault)
 
 
-def _fit_by_codes(request: FitByCodes, terms: Terms, label: str | None) -> Asked:
-    fault = None
-    if terms.label == "no" and label is not None:
-        fault = f"the label; {LABEL_ALLOWED['no']}"
-    elif request.min_rows < terms.min_rows:
-        fault = (
-            f"tables with {request.min_rows} row(s) behind an entry; the smallest group is "
-            f"{terms.min_rows}"
-        )
-    return Asked(tuple(request.columns), fault)
-
-
 def _spread(request: SpreadCodes, _: Terms, __: str | None) -> Asked:
     return Asked(tuple(request.columns))
 
@@ -172,7 +159,7 @@ FIT_BY_CODES = declare(
         ),
         costly=True,
         keeps_reply=False,
-        asks=_fit_by_codes,
+        asks=asks_tables,
         groups={"rows of a class": lambda reply: reply.tables.counts},
     )
 )

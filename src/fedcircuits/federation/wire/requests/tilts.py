@@ -8,6 +8,7 @@ clients' columns say of the same rows. That passes the server sealed, 8 bits a r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -183,7 +184,8 @@ def _ask_masses(request: AskMasses, terms: Terms, _: str | None) -> Asked:
     return Asked(tuple(request.tables.columns), fault)
 
 
-def _fit_tilt(request: FitTilt, terms: Terms, label: str | None) -> Asked:
+def asks_tables(request: Any, terms: Terms, label: str | None) -> Asked:
+    """What a request to fit tables of the label asks for: its columns, and what is refused."""
     fault = None
     if terms.label == "no" and label is not None:
         fault = f"the label; {LABEL_ALLOWED['no']}"
@@ -222,7 +224,7 @@ FIT_TILT = declare(
         ),
         costly=True,
         keeps_reply=False,
-        asks=_fit_tilt,
+        asks=asks_tables,
         groups={"rows of a class": lambda reply: reply.tables.counts},
     )
 )
