@@ -25,7 +25,7 @@ import pandas as pd
 
 import fedcircuits as fc
 import tables
-from fedcircuits.learners.hclt.head.tree_growing import TreeGrower
+from fedcircuits.learners.hclt.head.trees.tree_growing import TreeGrower
 from fedcircuits.learners.hclt.tilt.compiled_tilt import CompiledObjective
 from fedcircuits.learners.hclt.tilt.compiled_transitions import CompiledSteps
 from fedcircuits.learners.hclt.tree.compiled_em import CompiledEm

@@ -20,7 +20,7 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.message import model_bytes
 from fedcircuits.federation.wire.packing import unpack_choice, unpack_codes
 from fedcircuits.federation.wire.verbs import VERBS, Level
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from recorder import Recorder
 
 MOST_CODES = 4096

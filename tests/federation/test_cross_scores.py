@@ -13,7 +13,7 @@ from fedcircuits.errors import StorageError
 from fedcircuits.federation.client.head_scores import grouped, halves, moments
 from fedcircuits.federation.server.cross_scores import fitted_pool
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
+from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost
 
 CLIENTS = ("u", "v", "w")
 

@@ -17,8 +17,8 @@ from fedcircuits.errors import FedcircuitsWarning, StorageError
 from fedcircuits.federation.client.heads_across import packed_row_codes, unpacked_row_codes
 from fedcircuits.federation.server.heads import over
 from fedcircuits.learners import Mixture
-from fedcircuits.learners.hclt.head.across_trees import AcrossTrees, levels
-from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
+from fedcircuits.learners.hclt.head.trees.across_trees import AcrossTrees, levels
+from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost
 
 pytestmark = pytest.mark.slow
 

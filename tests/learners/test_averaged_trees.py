@@ -11,7 +11,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits import native
-from fedcircuits.learners.hclt.head.class_pass import ClassPass, copies_of, row_seeds
+from fedcircuits.learners.hclt.head.headed.class_pass import ClassPass, copies_of, row_seeds
 from fedcircuits.learners.hclt.learner import Hclt
 from fedcircuits.learners.hclt.tilt.renormalise import renormalise
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, normaliser, untilted

@@ -7,10 +7,10 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.boosting import BoostOptions, Loss, boost, boost_numbers
 from fedcircuits.learners.hclt.head.fit_head import boosted_with_line
-from fedcircuits.learners.hclt.head.linear_part import linear_class_trees
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, Loss, boost, boost_numbers
+from fedcircuits.learners.hclt.head.trees.linear_part import linear_class_trees
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.native import numpy_only
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedcircuits import native
-from fedcircuits.learners.hclt.head.boosting import _two_classes
+from fedcircuits.learners.hclt.head.trees.boosting import _two_classes
 from fedcircuits.learners.hclt.tilt.class_transitions import (
     AdamOptions,
     adam_epochs,

@@ -14,9 +14,9 @@ from contracts.density import DensityContract
 from fedcircuits import encoding
 from fedcircuits.circuits import Circuit
 from fedcircuits.errors import LearningError, StorageError
-from fedcircuits.learners.hclt.head import completions
-from fedcircuits.learners.hclt.head.estimates import TypicalChange, estimate
-from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
+from fedcircuits.learners.hclt.head.headed import completions
+from fedcircuits.learners.hclt.head.headed.estimates import TypicalChange, estimate
+from fedcircuits.learners.hclt.head.headed.headed_circuit import HeadedCircuit
 from fedcircuits.learners.hclt.sample import Sample
 
 

@@ -12,9 +12,9 @@ import fedcircuits as fc
 from fedcircuits.circuits import Circuit
 from fedcircuits.density.cells import search_quantile
 from fedcircuits.errors import LearningError, StorageError
-from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
-from fedcircuits.learners.hclt.head.linear_part import linear_trees
-from fedcircuits.learners.hclt.head.number_trees import StateCells, distribution, log_masses
+from fedcircuits.learners.hclt.head.headed.headed_circuit import HeadedCircuit
+from fedcircuits.learners.hclt.head.trees.linear_part import linear_trees
+from fedcircuits.learners.hclt.head.trees.number_trees import StateCells, distribution, log_masses
 
 CAP = 6.0
 

@@ -68,7 +68,7 @@ def _ensemble(record: encoding.Record) -> FederatedEnsemble:
 
 
 def _headed_circuit(record: encoding.Record) -> Density:
-    from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit  # on demand
+    from fedcircuits.learners.hclt.head.headed.headed_circuit import HeadedCircuit  # on demand
 
     return HeadedCircuit.from_record(record)
 

@@ -139,8 +139,8 @@ def moments(
 
 def _scores(table: Table, model: m.HeadModel) -> list[FloatArray]:
     """(n, L) scores of a model's tables, first and later trees; class shares are taken out."""
-    from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-    from fedcircuits.learners.hclt.head.completions import as_features
+    from fedcircuits.learners.hclt.head.headed.completions import as_features
+    from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
     tilt = tilt_of(model.tables)
     n_classes = tilt.n_classes

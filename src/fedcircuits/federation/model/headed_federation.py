@@ -43,7 +43,7 @@ class HeadedFederation(FederatedCircuit):
 
     @cached_property
     def _one(self) -> Density | None:
-        from fedcircuits.learners.hclt.head.circuit_head import CircuitHead
+        from fedcircuits.learners.hclt.head.headed.circuit_head import CircuitHead
 
         found = self.fitted
         if self.before is not None:

@@ -24,8 +24,8 @@ from fedcircuits.federation.server.cross_scores import fitted_pool
 from fedcircuits.federation.wire import requests as m
 
 if TYPE_CHECKING:  # learners are imported where a head is made, not where a run is started
-    from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
     from fedcircuits.learners.hclt.head.pool import Pool
+    from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
 # A head stays if it takes this many paired standard errors, and this share, off the log-loss.
 LEAST_ERRORS, LEAST_SHARE, LEAST_MIXED_SHARE = 2.0, 0.01, 0.005
@@ -66,7 +66,7 @@ class ClientHead:
         said: tuple[Arrays, Arrays, float] | None = None,
     ) -> ClientHead:
         """Return the head of a client's reply or of a file, checked."""
-        from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+        from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
         n_columns = len(columns)
         n_outputs = 1 if n_classes == 2 else n_classes
@@ -109,8 +109,8 @@ def one_head(
         rows: (Y,) rows of each class.
         names: of the columns, in the order of the model.
     """
-    from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees, first_trees
     from fedcircuits.learners.hclt.head.pool import Pool
+    from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees, first_trees
 
     weights = shares_of(heads, tilts)
     log_q = np.log(rows / rows.sum())

@@ -24,9 +24,9 @@ from fedcircuits.federation.server.heads import (
 )
 
 if TYPE_CHECKING:
-    from fedcircuits.learners.hclt.head.across_trees import AcrossTrees
-    from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
     from fedcircuits.learners.hclt.head.pool import Pool
+    from fedcircuits.learners.hclt.head.trees.across_trees import AcrossTrees
+    from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
 
 def head_across(
@@ -41,9 +41,9 @@ def head_across(
         tilts: of the clients.
         names: of the columns, in the order of the model.
     """
-    from fedcircuits.learners.hclt.head.across_trees import AcrossTrees
-    from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
     from fedcircuits.learners.hclt.head.pool import Pool
+    from fedcircuits.learners.hclt.head.trees.across_trees import AcrossTrees
+    from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
     groups: dict[str, list[str]] = {}
     for client in sorted(heads):

@@ -27,7 +27,7 @@ from fedcircuits.learners.hclt.head.fit_number_head import (
     folds_with_held,
     try_number_head,
 )
-from fedcircuits.learners.hclt.head.number_trees import StateCells
+from fedcircuits.learners.hclt.head.trees.number_trees import StateCells
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import MIN_ROWS_FOR_VALIDATION, Sample
 from fedcircuits.learners.hclt.tilt.prior_choice import (

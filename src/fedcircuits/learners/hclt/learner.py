@@ -25,9 +25,9 @@ from fedcircuits.learners.hclt.columns import (
 )
 from fedcircuits.learners.hclt.fit import fit_rows
 from fedcircuits.learners.hclt.fitted import FittedTree
-from fedcircuits.learners.hclt.head.completions import as_features
 from fedcircuits.learners.hclt.head.fit_head import trees_for_mixing
-from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
+from fedcircuits.learners.hclt.head.headed.completions import as_features
+from fedcircuits.learners.hclt.head.headed.headed_circuit import HeadedCircuit
 from fedcircuits.learners.hclt.head.learning_across import LearningAcross
 from fedcircuits.learners.hclt.options import Aim, FitOptions
 from fedcircuits.learners.hclt.report import choices, sizes

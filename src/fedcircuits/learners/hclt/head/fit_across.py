@@ -1,4 +1,4 @@
-"""Trees that say codes of rows, and trees that see the codes of others (`across_trees.py`).
+"""Trees that say codes of rows, and trees that see the codes of others (`trees/across_trees.py`).
 
 Codes of rows that a tree was boosted on would say too much about their labels: scores are out of
 fold, and the leaf is of a tree so small that a single row hardly moves it. All outputs are what
@@ -15,9 +15,9 @@ import numpy as np
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.row_codes import N_LEAVES
 from fedcircuits.density.tilt import by_class, log_softmax
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost, boost_numbers
 from fedcircuits.learners.hclt.head.fit_head import MORE_STEPS, HeadOptions, boost_until_held_out
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost, boost_numbers
 from fedcircuits.learners.hclt.sample import Sample
 
 FOLDS = 4

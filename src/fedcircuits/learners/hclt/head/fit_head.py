@@ -14,11 +14,11 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.density.tilt import by_class, log_softmax
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost
-from fedcircuits.learners.hclt.head.linear_part import linear_class_trees
-from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool, fit_pool
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost
+from fedcircuits.learners.hclt.head.trees.linear_part import linear_class_trees
+from fedcircuits.learners.hclt.head.trees.number_trees import NumberTrees
 from fedcircuits.learners.hclt.sample import Sample
 
 # A head stays if it takes this many paired standard errors, and this share, off the log-loss.

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.boosting import BoostOptions, boost_numbers
 from fedcircuits.learners.hclt.head.fit_head import (
     FEW_ROWS,
     MORE_STEPS,
@@ -22,8 +20,10 @@ from fedcircuits.learners.hclt.head.fit_head import (
     judged,
     n_steps_of,
 )
-from fedcircuits.learners.hclt.head.linear_part import linear_trees
-from fedcircuits.learners.hclt.head.number_trees import NumberTrees, StateCells, log_masses
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost_numbers
+from fedcircuits.learners.hclt.head.trees.linear_part import linear_trees
+from fedcircuits.learners.hclt.head.trees.number_trees import NumberTrees, StateCells, log_masses
 from fedcircuits.learners.hclt.sample import Sample
 
 # Folds beside the held-out rows, where these are many.

@@ -7,10 +7,10 @@ import numpy as np
 from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density.contracts import SaidCodes
 from fedcircuits.density.row_codes import N_LEAVES
-from fedcircuits.learners.hclt.head.across_trees import level_width, levels
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.completions import as_features
 from fedcircuits.learners.hclt.head.fit_across import options_of, say, see
+from fedcircuits.learners.hclt.head.headed.completions import as_features
+from fedcircuits.learners.hclt.head.trees.across_trees import level_width, levels
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.schema import Table
 

@@ -12,10 +12,10 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits import Circuit
 from fedcircuits.density import Density, outcome_codes
 from fedcircuits.density.fit_report import FitReport
-from fedcircuits.learners.hclt.head.class_pass import ClassPass
-from fedcircuits.learners.hclt.head.completions import Completer, Outputs
-from fedcircuits.learners.hclt.head.estimates import error_given_label, estimate
-from fedcircuits.learners.hclt.head.label_states import LabelStates
+from fedcircuits.learners.hclt.head.headed.class_pass import ClassPass
+from fedcircuits.learners.hclt.head.headed.completions import Completer, Outputs
+from fedcircuits.learners.hclt.head.headed.estimates import error_given_label, estimate
+from fedcircuits.learners.hclt.head.headed.label_states import LabelStates
 from fedcircuits.learners.hclt.head.pool import Pool
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.tree_growing import (
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.tree_growing import (
     MISSING_BIN,
     Binning,
     Grown,

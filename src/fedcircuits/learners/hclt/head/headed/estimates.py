@@ -18,7 +18,7 @@ from scipy import special
 from fedcircuits.arrays import FloatArray
 
 if TYPE_CHECKING:
-    from fedcircuits.learners.hclt.head.completions import Completions
+    from fedcircuits.learners.hclt.head.headed.completions import Completions
 
 # How many draws the typical variance counts for beside a row's own.
 TYPICAL_DRAWS = 12.0

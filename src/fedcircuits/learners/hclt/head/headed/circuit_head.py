@@ -9,12 +9,12 @@ from typing import Any
 from fedcircuits.circuits import Circuit
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
-from fedcircuits.learners.hclt.head.across_trees import AcrossTrees
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.circuit_pass import CircuitPass
-from fedcircuits.learners.hclt.head.completions import Completer
-from fedcircuits.learners.hclt.head.headed_circuit import HeadedCircuit
+from fedcircuits.learners.hclt.head.headed.circuit_pass import CircuitPass
+from fedcircuits.learners.hclt.head.headed.completions import Completer
+from fedcircuits.learners.hclt.head.headed.headed_circuit import HeadedCircuit
 from fedcircuits.learners.hclt.head.pool import Pool
+from fedcircuits.learners.hclt.head.trees.across_trees import AcrossTrees
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
 
 @dataclass(frozen=True, eq=False, repr=False)

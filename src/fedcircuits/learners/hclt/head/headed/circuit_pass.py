@@ -17,7 +17,7 @@ from fedcircuits.circuits.leaves.tables import log_table
 from fedcircuits.circuits.passes import sum_product, up
 from fedcircuits.circuits.queries.walk import at_random, walk
 from fedcircuits.errors import StructureError
-from fedcircuits.learners.hclt.head.class_pass import Seeds, uniform
+from fedcircuits.learners.hclt.head.headed.class_pass import Seeds, uniform
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,19 @@ import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.tilt import log_softmax
-from fedcircuits.learners.hclt.head.across_trees import AcrossTrees
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.circuit_pass import CircuitPass
-from fedcircuits.learners.hclt.head.class_pass import (
+from fedcircuits.learners.hclt.head.headed.circuit_pass import CircuitPass
+from fedcircuits.learners.hclt.head.headed.class_pass import (
     ClassPass,
     Seeds,
     copies_of,
     row_seeds,
     uniform,
 )
-from fedcircuits.learners.hclt.head.estimates import TypicalChange, by_row
-from fedcircuits.learners.hclt.head.number_trees import NumberTrees
+from fedcircuits.learners.hclt.head.headed.estimates import TypicalChange, by_row
 from fedcircuits.learners.hclt.head.pool import Pool
+from fedcircuits.learners.hclt.head.trees.across_trees import AcrossTrees
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.number_trees import NumberTrees
 from fedcircuits.learners.prepare import column_codes
 from fedcircuits.schema import Schema, Table, Variable
 

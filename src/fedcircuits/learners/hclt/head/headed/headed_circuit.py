@@ -24,11 +24,11 @@ from fedcircuits.density.by_state import Expanded, events_by_state
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
-from fedcircuits.learners.hclt.head.across_trees import AcrossTrees
-from fedcircuits.learners.hclt.head.completions import Completions
-from fedcircuits.learners.hclt.head.estimates import error_given_label, mean_error
-from fedcircuits.learners.hclt.head.label_head import LabelHead
-from fedcircuits.learners.hclt.head.stored_head import parts_of
+from fedcircuits.learners.hclt.head.headed.completions import Completions
+from fedcircuits.learners.hclt.head.headed.estimates import error_given_label, mean_error
+from fedcircuits.learners.hclt.head.headed.label_head import LabelHead
+from fedcircuits.learners.hclt.head.headed.stored_head import parts_of
+from fedcircuits.learners.hclt.head.trees.across_trees import AcrossTrees
 from fedcircuits.schema import Table
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.grids.quantiles import quantiles_on

@@ -12,8 +12,8 @@ import numpy as np
 from scipy import optimize
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.boosting import MOST_CATEGORIES
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.boosting import MOST_CATEGORIES
 
 # Steps of a column, and categories that have a coefficient each.
 _MOST_STEPS, _MOST_CODES = 60, 60

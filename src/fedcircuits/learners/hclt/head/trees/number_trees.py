@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.errors import StorageError
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
 # Least share of the mass that follows the label's own distribution, whatever the row.
 FLOOR = 1e-3

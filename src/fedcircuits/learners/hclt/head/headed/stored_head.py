@@ -9,9 +9,9 @@ import numpy as np
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
-from fedcircuits.learners.hclt.head.number_trees import NumberTrees
 from fedcircuits.learners.hclt.head.pool import Pool
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.number_trees import NumberTrees
 from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.prepare import n_states
 from fedcircuits.schema import Schema

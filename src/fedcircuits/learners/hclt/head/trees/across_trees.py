@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density.row_codes import LEVELS
 from fedcircuits.density.tilt import by_class
-from fedcircuits.learners.hclt.head.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
 
 def levels(outputs: FloatArray, width: float) -> FloatArray:
