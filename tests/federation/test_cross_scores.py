@@ -10,7 +10,7 @@ import pytest
 from scipy import optimize
 
 from fedcircuits.errors import StorageError
-from fedcircuits.federation.client.head_scores import grouped, halves, moments
+from fedcircuits.federation.client.label.head_scores import grouped, halves, moments
 from fedcircuits.federation.server.cross_scores import fitted_pool
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost

@@ -11,7 +11,7 @@ import pytest
 
 import fedcircuits as fc
 from contracts.coherence import check_coherence
-from fedcircuits.federation.client.heads import pooled
+from fedcircuits.federation.client.label.heads import pooled
 from fedcircuits.federation.model.headed_federation import HeadedFederation
 from fedcircuits.learners import Mixture
 

@@ -14,7 +14,7 @@ from contracts.coherence import check_coherence
 from contracts.federations import ID, LABEL, Breaking, local
 from fedcircuits.density.row_codes import LEVELS, N_LEAVES
 from fedcircuits.errors import FedcircuitsWarning, StorageError
-from fedcircuits.federation.client.heads_across import packed_row_codes, unpacked_row_codes
+from fedcircuits.federation.client.label.heads_across import packed_row_codes, unpacked_row_codes
 from fedcircuits.federation.server.heads import over
 from fedcircuits.learners import Mixture
 from fedcircuits.learners.hclt.head.trees.across_trees import AcrossTrees, levels

@@ -16,8 +16,8 @@ from fedcircuits.circuits import build
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import StructureError
 from fedcircuits.federation.agreement import Latent, ProductOfClasses
-from fedcircuits.federation.client.tilting import packed_scores, unpacked_scores
-from fedcircuits.federation.client.validation import label_log_joint, log_loss
+from fedcircuits.federation.client.label.tilting import packed_scores, unpacked_scores
+from fedcircuits.federation.client.label.validation import label_log_joint, log_loss
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.learners import Hclt, Mixture
 from fedcircuits.learners.hclt.tilt.additive import shared_entries

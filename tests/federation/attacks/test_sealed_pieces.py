@@ -13,8 +13,8 @@ import fedcircuits as fc
 from contracts.federations import local
 from contracts.rule import small_table
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation.client.label.tilting import packed_scores
 from fedcircuits.federation.client.mailbox import Expected, Mailbox
-from fedcircuits.federation.client.tilting import packed_scores
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.sealing import Header, SealingKey
 from fedcircuits.federation.wire.transport import Transport

@@ -29,19 +29,19 @@ from fedcircuits.federation.client.clustering import (
     strata_of_label,
     unnamed,
 )
-from fedcircuits.federation.client.coding import Coding
 from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import Cells
-from fedcircuits.federation.client.head_scores import ScoresHeads
-from fedcircuits.federation.client.heads import Heads
-from fedcircuits.federation.client.heads_across import HeadsAcross
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, for_job, label_counts
+from fedcircuits.federation.client.label.coding import Coding
+from fedcircuits.federation.client.label.head_scores import ScoresHeads
+from fedcircuits.federation.client.label.heads import Heads
+from fedcircuits.federation.client.label.heads_across import HeadsAcross
+from fedcircuits.federation.client.label.tilting import Tilting
+from fedcircuits.federation.client.label.validation import Validation
 from fedcircuits.federation.client.mailbox import Mailbox
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
-from fedcircuits.federation.client.tilting import Tilting
-from fedcircuits.federation.client.validation import Validation
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import check_secret
 from fedcircuits.federation.wire.names import (

@@ -22,7 +22,7 @@ from fedcircuits.encoding import Record
 from fedcircuits.errors import FedcircuitsWarning, StorageError
 from fedcircuits.federation.agreement import RULES
 from fedcircuits.federation.agreement.base import Rule
-from fedcircuits.federation.client.tilting import tables_of, tilt_of
+from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.server.heads import ClientHead

@@ -20,7 +20,7 @@ from fedcircuits.circuits.passes import down, sum_product, up
 from fedcircuits.circuits.structure import Structure
 from fedcircuits.density import Density
 from fedcircuits.density.tilt import Tilt
-from fedcircuits.federation.client.tilting import masses_by_class
+from fedcircuits.federation.client.label.tilting import masses_by_class
 from fedcircuits.federation.server.remote import RemoteDensity, masses_remotely
 from fedcircuits.federation.wire.transport import RefusedError
 

@@ -23,7 +23,7 @@ from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.encoding import Record
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, StorageError
-from fedcircuits.federation.client.tilting import tables_of
+from fedcircuits.federation.client.label.tilting import tables_of
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import digests, fingerprint

@@ -20,7 +20,7 @@ from fedcircuits.circuits.passes import sum_product, up
 from fedcircuits.circuits.queries.restrict import fold_evidence
 from fedcircuits.density import Density
 from fedcircuits.density.tilt import Tilt
-from fedcircuits.federation.client.tilting import tilted_by_class
+from fedcircuits.federation.client.label.tilting import tilted_by_class
 from fedcircuits.federation.plan.weights import log_shares
 from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, indicator_leaf

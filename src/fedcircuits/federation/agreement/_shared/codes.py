@@ -9,7 +9,7 @@ from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import aligned_rows, name_rows
 from fedcircuits.federation.agreement._shared.keys import KEYS
-from fedcircuits.federation.client.tilting import tilt_of
+from fedcircuits.federation.client.label.tilting import tilt_of
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import MANY, Step, step

@@ -13,7 +13,7 @@ from fedcircuits.federation.agreement._shared.heads_across import (
     heads_across,
     n_classes_of,
 )
-from fedcircuits.federation.client.tilting import tables_of
+from fedcircuits.federation.client.label.tilting import tables_of
 from fedcircuits.federation.server.fitted_parts import (
     FittedParts,
     LostClientError,

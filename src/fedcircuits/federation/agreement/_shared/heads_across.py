@@ -20,7 +20,7 @@ from fedcircuits.federation.agreement._shared.aligned import aligned_rows, name_
 from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.agreement._shared.tilts import TRIES, fit_tilts, said_by_others
 from fedcircuits.federation.agreement._shared.validation import only_rows
-from fedcircuits.federation.client.tilting import tables_of
+from fedcircuits.federation.client.label.tilting import tables_of
 from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.server.heads import ClientHead, gains_for_certain
 from fedcircuits.federation.server.server import Server

@@ -22,7 +22,7 @@ from fedcircuits.federation.agreement._shared.aligned import (
     name_rows,
 )
 from fedcircuits.federation.agreement._shared.keys import KEYS
-from fedcircuits.federation.client.tilting import tables_of, tilt_of
+from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
 from fedcircuits.federation.server.fitted_parts import call_or_drop
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m

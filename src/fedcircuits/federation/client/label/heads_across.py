@@ -13,10 +13,10 @@ from fedcircuits.density.tilt import by_class, log_softmax
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
-from fedcircuits.federation.client.heads import LEAST_CLASS_ROWS, log_of_label, pooled
+from fedcircuits.federation.client.label.heads import LEAST_CLASS_ROWS, log_of_label, pooled
+from fedcircuits.federation.client.label.tilting import TILT, packed_scores, unpacked_scores
 from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.client.own_learner import OwnLearner
-from fedcircuits.federation.client.tilting import TILT, packed_scores, unpacked_scores
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.seeds import named_rng

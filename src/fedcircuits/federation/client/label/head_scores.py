@@ -11,8 +11,8 @@ from fedcircuits.density import LearnsForMixing, LearnsTilt
 from fedcircuits.density.contracts import LearnsHead
 from fedcircuits.density.tilt import Tilt, by_class
 from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
 from fedcircuits.federation.client.own_learner import OwnLearner
-from fedcircuits.federation.client.tilting import tables_of, tilt_of
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table

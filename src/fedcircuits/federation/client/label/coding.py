@@ -15,9 +15,9 @@ from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.clustering import cluster_rows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels
+from fedcircuits.federation.client.label.tilting import tables_of
 from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.client.own_learner import OwnLearner
-from fedcircuits.federation.client.tilting import tables_of
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CODES, Grouping
 from fedcircuits.federation.wire.seeds import named_rng
