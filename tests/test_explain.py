@@ -10,7 +10,7 @@ import pytest
 
 import fedcircuits as fc
 from contracts.rule import LEARNER, both_split, columns_split, rows_split, small_table
-from fedcircuits.density.explanation import LOG_ODDS, PRIOR, REMAINDER
+from fedcircuits.density.queries.explanation import LOG_ODDS, PRIOR, REMAINDER
 from fedcircuits.errors import QueryError
 
 

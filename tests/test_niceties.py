@@ -228,7 +228,7 @@ def test_a_federated_classifier_splits_by_a_column() -> None:
 def test_samples_drawn_in_blocks_are_as_many_and_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pd.DataFrame({"a": [1.5, 2.25, 3.125] * 20, "b": ["x", "y", "x"] * 20})
     model = fc.learn(rows, learner="mixture", seed=0)
-    monkeypatch.setattr("fedcircuits.density.completions.SAMPLED_AT_ONCE", 7)
+    monkeypatch.setattr("fedcircuits.density.queries.completions.SAMPLED_AT_ONCE", 7)
     drawn = model.sample(20, seed=1)
     assert drawn.index.tolist() == list(range(20))
     pd.testing.assert_frame_equal(drawn, model.sample(20, seed=1))

@@ -22,9 +22,10 @@ from fedcircuits.learners.hclt.tree.tree_em import (
     initial_tree,
     refit_over,
 )
-from fedcircuits.schema import Schema, parquet
-from fedcircuits.schema.batches import infer_schema
-from fedcircuits.schema.parquet import ParquetFile
+from fedcircuits.schema import Schema
+from fedcircuits.schema.reading import parquet
+from fedcircuits.schema.reading.batches import infer_schema
+from fedcircuits.schema.reading.parquet import ParquetFile
 
 N = 900
 

@@ -10,7 +10,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.circuits import Circuit
-from fedcircuits.density.cells import search_quantile
+from fedcircuits.density.queries.cells import search_quantile
 from fedcircuits.errors import LearningError, StorageError
 from fedcircuits.learners.hclt.head.headed.headed_circuit import HeadedCircuit
 from fedcircuits.learners.hclt.head.trees.linear_part import linear_trees

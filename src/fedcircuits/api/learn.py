@@ -17,12 +17,12 @@ from fedcircuits.density.contracts import LearnsBatches
 from fedcircuits.density.evidence import generator
 from fedcircuits.errors import LearningError, SchemaError, unknown_name
 from fedcircuits.schema import Data, Kind, Schema, images, read
-from fedcircuits.schema.batches import ParquetBatches, infer_schema
 from fedcircuits.schema.encode import check_names
 from fedcircuits.schema.events import Event
 from fedcircuits.schema.identifiers import identifiers, warn_of_left_out
 from fedcircuits.schema.infer import Domain
-from fedcircuits.schema.parquet import ParquetFile, is_parquet
+from fedcircuits.schema.reading.batches import ParquetBatches, infer_schema
+from fedcircuits.schema.reading.parquet import ParquetFile, is_parquet
 
 DEFAULT_LEARNER = "hclt"
 # A label with more different numbers than this is a number, not a name of a class.

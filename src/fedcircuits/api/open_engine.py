@@ -19,7 +19,7 @@ from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Data, Kind
-from fedcircuits.schema.read import is_one_row
+from fedcircuits.schema.reading.read import is_one_row
 
 Clients = Mapping[str, Data] | Sequence[Data]  # tables by name, or tables that get names
 

@@ -29,8 +29,8 @@ from fedcircuits.circuits.queries.tilt import tilt
 from fedcircuits.circuits.queries.walk import choice_slots
 from fedcircuits.circuits.structure import Structure, floats, scope_bits
 from fedcircuits.density import Density
-from fedcircuits.density.cells import grid_cells
 from fedcircuits.density.fit_report import FitReport
+from fedcircuits.density.queries.cells import grid_cells
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError, StructureError
 from fedcircuits.schema import Grid, Schema, Table

@@ -23,7 +23,7 @@ from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, SchemaError
 from fedcircuits.report.meanings import explained
 from fedcircuits.schema import Schema, read
 from fedcircuits.schema.images import LABEL
-from fedcircuits.schema.parquet import ParquetFile, is_parquet
+from fedcircuits.schema.reading.parquet import ParquetFile, is_parquet
 
 # Rows of a file that is not read whole, on which models are scored.
 SCORED_ROWS = 20_000

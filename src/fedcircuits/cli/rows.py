@@ -7,7 +7,7 @@ from typing import Any
 
 from fedcircuits.density.pictures import PICTURES, Pictures, read_images
 from fedcircuits.schema import read
-from fedcircuits.schema.parquet import is_parquet
+from fedcircuits.schema.reading.parquet import is_parquet
 
 
 def holds_images(path: Path) -> bool:

@@ -1,4 +1,8 @@
-"""What every density answers (`Density`) and what learners offer (`Learner` and its extensions)."""
+"""What every density answers (`Density`) and what learners offer (`Learner` and its extensions).
+
+`hooks.py` is what the author of a density writes, `queries/` what it inherits from there,
+`contracts.py` what learners offer.
+"""
 
 from fedcircuits.density.contracts import (
     Learner,

@@ -32,7 +32,7 @@ from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density.density import Density
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.schema import Table
-from fedcircuits.schema.batches import RowBatches
+from fedcircuits.schema.reading.batches import RowBatches
 
 if TYPE_CHECKING:
     from scipy import sparse  # for annotations: nothing here computes with it

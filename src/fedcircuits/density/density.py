@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits import encoding
-from fedcircuits.density.completions import Completions
 from fedcircuits.density.evidence import (
     Given,
     Impossible,
@@ -25,11 +24,12 @@ from fedcircuits.density.evidence import (
     distinct_names,
     query,
 )
-from fedcircuits.density.explanation import Explanation, explain
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.hooks import outcome_codes, powers
-from fedcircuits.density.moments import Moments
-from fedcircuits.density.probabilities import Probabilities
+from fedcircuits.density.queries.completions import Completions
+from fedcircuits.density.queries.explanation import Explanation, explain
+from fedcircuits.density.queries.moments import Moments
+from fedcircuits.density.queries.probabilities import Probabilities
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Data, Table
 from fedcircuits.schema.shown import HEADS, html, some, variable_rows

@@ -19,7 +19,7 @@ from fedcircuits.errors import (
 )
 from fedcircuits.schema import Data, Table, Variable, images, read
 from fedcircuits.schema.events import Event
-from fedcircuits.schema.read import is_one_row
+from fedcircuits.schema.reading.read import is_one_row
 from fedcircuits.schema.table import Unknown
 
 Impossible = Literal["error", "nan"]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Table, Variable
-from fedcircuits.schema.batches import RowBatches
 from fedcircuits.schema.grids.sketch import Sketch
+from fedcircuits.schema.reading.batches import RowBatches
 from fedcircuits.schema.schema import label_grid
 from fedcircuits.schema.variable import is_often_missing
 

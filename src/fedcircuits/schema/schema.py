@@ -17,7 +17,7 @@ from fedcircuits.schema.encode import check_names, encode, encode_plain_row
 from fedcircuits.schema.grids.sketch import Sketch
 from fedcircuits.schema.infer import Domain, infer_variables
 from fedcircuits.schema.merge import merge_variables
-from fedcircuits.schema.read import Data, read
+from fedcircuits.schema.reading.read import Data, read
 from fedcircuits.schema.shown import HEADS, html, kind_of, some, variable_rows
 from fedcircuits.schema.table import Table, Unknown
 from fedcircuits.schema.variable import Kind, Variable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcircuits.density.explanation import PRIOR, Explanation, log_odds, summed
+from fedcircuits.density.queries.explanation import PRIOR, Explanation, log_odds, summed
 from fedcircuits.errors import FederationError
 from fedcircuits.schema import Data
 from fedcircuits.schema.table import Unknown

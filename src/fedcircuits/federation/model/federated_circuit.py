@@ -21,8 +21,8 @@ from fedcircuits.circuits import Circuit, Composite
 from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.density.evidence import without_id
-from fedcircuits.density.explanation import Explanation
 from fedcircuits.density.hooks import Hooks
+from fedcircuits.density.queries.explanation import Explanation
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement.base import GluesAgain, Rule

@@ -17,7 +17,7 @@ import pandas as pd
 
 from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density, Given
-from fedcircuits.density.explanation import Explanation
+from fedcircuits.density.queries.explanation import Explanation
 from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, QueryError
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.federation.server.remote import (

@@ -11,7 +11,7 @@ from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.errors import LearningError
 from fedcircuits.learners.hclt.tree.sizes import states_for_classes
 from fedcircuits.learners.prepare import Coded, coded_batches, label_cuts
-from fedcircuits.schema.batches import RowBatches
+from fedcircuits.schema.reading.batches import RowBatches
 
 # Cells of the rows in memory, where the number of rows is not given.
 MEMORY_CELLS = 2**24

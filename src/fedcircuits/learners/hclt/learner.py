@@ -47,7 +47,7 @@ from fedcircuits.learners.prepare import (
 )
 from fedcircuits.native.threads import one_thread
 from fedcircuits.schema import Table
-from fedcircuits.schema.batches import RowBatches, TableBatches
+from fedcircuits.schema.reading.batches import RowBatches, TableBatches
 
 # How much weaker the tilt's prior is in a model that will be averaged with others'.
 MIXED_PRIOR = 0.2

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import SchemaError
-from fedcircuits.schema.csv_file import read_csv
-from fedcircuits.schema.parquet import ParquetFile, is_parquet
+from fedcircuits.schema.reading.csv_file import read_csv
+from fedcircuits.schema.reading.parquet import ParquetFile, is_parquet
 
 Data = (
     pd.DataFrame
@@ -36,7 +36,7 @@ def read(data: Data, names: Sequence[str] | None = None, *, sep: str | None = No
             index (one row); a list of dictionaries, one a row; a path or an open binary file
             with CSV or Parquet inside, or a folder of Parquet files.
         names: column names of a NumPy array.
-        sep: separator of a CSV file; found out if not given (see `fedcircuits.schema.csv_file`).
+        sep: separator of a CSV file; found out if not given (`csv_file.py`).
     """
     if isinstance(data, pd.DataFrame):
         return data

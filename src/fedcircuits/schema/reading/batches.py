@@ -13,7 +13,7 @@ from fedcircuits.arrays import IntArray
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
 from fedcircuits.schema.identifiers import identifiers, warn_of_left_out
 from fedcircuits.schema.infer import Domain
-from fedcircuits.schema.parquet import ParquetFile, batch_rows
+from fedcircuits.schema.reading.parquet import ParquetFile, batch_rows
 from fedcircuits.schema.schema import Schema
 from fedcircuits.schema.table import Table
 from fedcircuits.schema.variable import Kind, Variable

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.density.cells import cells_of, search_quantile
 from fedcircuits.density.evidence import (
     Given,
     Impossible,
@@ -20,6 +19,7 @@ from fedcircuits.density.evidence import (
     is_one,
     query,
 )
+from fedcircuits.density.queries.cells import cells_of, search_quantile
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Table
 from fedcircuits.schema.cells import encode_values
