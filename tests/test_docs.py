@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ PAGES = sorted(
         "docs/benchmarks",
         "docs/howto",
         "docs/reference",
+        "docs/results",
         "examples",
         "benchmarks",
         "tests",
@@ -88,6 +90,21 @@ def test_tree_of_the_readme_is_the_tree() -> None:
     rooms = {f"{path.name}/" for path in source.iterdir() if (path / "__init__.py").exists()}
     assert rooms <= named
     assert all((source / path).exists() for path in named)
+
+
+def test_every_extra_that_is_named_exists_and_is_pinned() -> None:
+    """pip only warns of an extra that is not there, and installs without it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    makefile = (ROOT / "Makefile").read_text()
+    lists = re.findall(r"EXTRAS ?:?= ?(\S+)|EXTRAS\),([\w,]+)\]", makefile)
+    named = {extra for pair in lists for extra in ",".join(pair).strip(",;:").split(",")}
+    for path in [*PAGES, *(ROOT / "src").rglob("*.py")]:
+        for part in re.findall(r"fedcircuits\[([\w,-]+)\]", path.read_text()):
+            named |= {*part.split(",")}
+    assert {"dev", "docs", "serve", "baselines"} <= named <= {*extras}
+    pinned = {line.split("==")[0].lower() for line in (ROOT / "constraints.txt").open()}
+    assert {re.split("[<>=]", p)[0].lower() for used in extras.values() for p in used} <= pinned
 
 
 @pytest.mark.slow
