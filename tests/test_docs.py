@@ -20,7 +20,6 @@ PAGES = sorted(
         "docs/benchmarks",
         "docs/howto",
         "docs/reference",
-        "docs/results",
         "examples",
         "benchmarks",
         "tests",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from itertools import combinations
 from pathlib import Path
 
@@ -135,7 +136,26 @@ def test_a_report_about_a_federation_says_who_sent_what(
     assert "AUC of each client alone, and of all together" in text
     timeline = text.split("<h2>Timeline</h2>")[1].split("</section>")[0]
     assert timeline.index('<td class="">schema</td>') < timeline.index(">training</td>")
+    assert "begins (s)" in timeline
+    assert "messages and clients' work over time" in html.unescape(timeline)
     assert page.stat().st_size < 5_000_000
+
+
+def test_times_are_of_the_run_and_never_in_the_file(
+    fed: fc.FederatedCircuit, tmp_path: Path
+) -> None:
+    steps = fed.ledger.steps()
+    times = [second for *_, begin, end in steps for second in (begin, end)]
+    assert times == sorted(times)
+    assert times[0] == 0.0
+    assert {verb for _, verb, *_ in steps} == {entry.verb for entry in fed.ledger.entries}
+    fed.save(tmp_path / "a.fc")
+    again = fc.load(tmp_path / "a.fc")
+    assert isinstance(again, fc.FederatedCircuit)
+    assert again.ledger.steps() == []
+    text = again.report(tmp_path / "b.html").read_text(encoding="utf-8")
+    assert "begins (s)" not in text
+    assert "hold no times" in text
 
 
 def test_the_tree_of_dependences_is_the_heaviest_one() -> None:

@@ -118,10 +118,10 @@ DONE_IN = {
 
 
 def timeline(fed: Federation) -> pd.DataFrame:
-    """The phases of the run in their order, with messages and bytes."""
+    """The phases of the run in their order, with messages, bytes and, in the run itself, times."""
     table = fed.ledger.table(["phase"]).set_index("phase")
     found = [phase for phase in PHASES if phase in table.index]
-    return pd.DataFrame(
+    answer = pd.DataFrame(
         {
             "phase": found,
             "what happens": [DONE_IN[phase] for phase in found],
@@ -129,6 +129,31 @@ def timeline(fed: Federation) -> pd.DataFrame:
             "bytes": [int(table.loc[phase, "bytes"]) for phase in found],
         }
     )
+    if steps := fed.ledger.steps():
+        spans = [[(a, b) for phase, _, a, b in steps if phase == each] for each in found]
+        answer["begins (s)"] = [round(span[0][0], 2) for span in spans]
+        answer["ends (s)"] = [round(span[-1][1], 2) for span in spans]
+        answer["seconds in it"] = [round(sum(b - a for a, b in span), 2) for span in spans]
+    return answer
+
+
+def _timeline(model: Any) -> Section:
+    """The section with times where the run is still in memory."""
+    words, pictures = "What happened, in this order.", []
+    if steps := model.ledger.steps():
+        words += " Seconds count from the first message and include the clients' work."
+        title = "messages and clients' work over time"
+        rows = [phase for phase in PHASES if any(step[0] == phase for step in steps)]
+        spans = [[(a, b) for phase, _, a, b in steps if phase == row] for row in rows]
+        pictures.append((title, figures.spans(rows, spans, title)))
+    else:
+        words += " Model files hold no times: a report written by the run itself shows them."
+    if seconds := dict(getattr(model.fitted, "seconds", {})):
+        title = "CPU seconds of each client's fits"
+        names = sorted(seconds)
+        values = np.array([seconds[name] for name in names])
+        pictures.append((title, figures.ranking(names, values, title, "seconds")))
+    return Section("Timeline", words, table=timeline(model), pictures=pictures)
 
 
 def sections(model: Any, rows: pd.DataFrame | None, label: str | None) -> Iterable[Section]:
@@ -158,16 +183,7 @@ def sections(model: Any, rows: pd.DataFrame | None, label: str | None) -> Iterab
         table=sent(model),
         lines=list(reveals(model)),
     )
-    seconds = dict(getattr(model.fitted, "seconds", {}))
-    pictures = []
-    if seconds:
-        title = "CPU seconds of each client's fits"
-        names = sorted(seconds)
-        values = np.array([seconds[name] for name in names])
-        pictures = [(title, figures.ranking(names, values, title, "seconds"))]
-    yield Section(
-        "Timeline", "What happened, in this order.", table=timeline(model), pictures=pictures
-    )
+    yield _timeline(model)
 
 
 def fits(model: Any) -> tuple[list[tuple[str, str]], list[str]]:

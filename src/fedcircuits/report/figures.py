@@ -209,6 +209,19 @@ def ranking(names: Sequence[str], values: FloatArray, title: str, legend: str) -
     return drawn.svg
 
 
+def spans(rows: Sequence[str], found: Sequence[Sequence[tuple[float, float]]], title: str) -> str:
+    """Bars from begin to end, in seconds: a row of them for each name, the first on top."""
+    with figure(6.4, 0.7 + 0.28 * len(rows), title) as drawn:
+        axes = drawn.axes
+        last = max((end for row in found for _, end in row), default=1.0)
+        for place, row in zip(range(len(rows))[::-1], found, strict=True):
+            wide = [(begin, max(end - begin, 0.004 * last)) for begin, end in row]  # all are seen
+            axes.broken_barh(wide, (place - 0.35, 0.7), color=GOOD)
+        axes.set_yticks(np.arange(len(rows))[::-1], list(rows))
+        axes.set_xlabel("seconds since the first message")
+    return drawn.svg
+
+
 def lines(
     x: FloatArray,
     series: dict[str, FloatArray],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Literal
 
 import pandas as pd
@@ -27,6 +29,8 @@ class Entry:
         messages: how many of this kind are counted here together.
         level: what it reveals to the server about single rows (`wire/verbs.py`).
         bits: clear bits a row that the server learns from it.
+        at: seconds of a clock at which it passed; None for entries of a file, which is the same
+            bit for bit whenever it is trained.
     """
 
     client: str
@@ -37,6 +41,7 @@ class Entry:
     messages: int = 1
     level: Level = Level.NOTHING
     bits: float = 0.0
+    at: float | None = field(default=None, compare=False)
 
 
 @dataclass(repr=False)
@@ -57,8 +62,21 @@ class Ledger:
         bits: float = 0.0,
     ) -> None:
         """Add a message; `Entry` says what each part is."""
-        entry = Entry(client, direction, phase, verb, len(data), level=level, bits=bits)
+        now = time.monotonic()
+        entry = Entry(client, direction, phase, verb, len(data), level=level, bits=bits, at=now)
         self.entries.append(entry)
+
+    def steps(self) -> list[tuple[str, str, float, float]]:
+        """Return phase, verb, begin and end of every run of messages of one verb, in their order.
+
+        Seconds count from the first message. A loaded ledger has no times, and no steps.
+        """
+        timed = [(entry, entry.at) for entry in self.entries if entry.at is not None]
+        found: list[tuple[str, str, float, float]] = []
+        for (phase, verb), run in groupby(timed, key=lambda one: (one[0].phase, one[0].verb)):
+            times = [at - timed[0][1] for _, at in run]
+            found.append((phase, verb, times[0], times[-1]))
+        return found
 
     def bits(self, client: str) -> float:
         """Return the clear bits a row that the server learned of a client's rows."""
