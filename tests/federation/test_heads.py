@@ -14,6 +14,7 @@ from contracts.coherence import check_coherence
 from fedcircuits.federation.client.label.heads import pooled
 from fedcircuits.federation.model.headed_federation import HeadedFederation
 from fedcircuits.learners import Mixture
+from fedcircuits.native import numpy_only
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +58,11 @@ def test_a_head_sees_what_a_tilt_cannot_and_keeps_the_law(split: str, tmp_path: 
     test = rows(50, 2).drop(columns=["y", "id"])
     np.testing.assert_array_equal(loaded.predict_proba(test, "y"), fed.predict_proba(test, "y"))
     check_coherence(loaded)
+    complete = rows(50, 2).drop(columns="id")
+    with numpy_only():
+        twin = fed.log_prob(complete), fed.predict_proba(test, "y")
+    np.testing.assert_allclose(fed.log_prob(complete), twin[0], rtol=1e-9)
+    np.testing.assert_allclose(fed.predict_proba(test, "y"), twin[1], rtol=1e-9)
     plain = federated(split, head=False)
     assert plain.is_exact
     assert accuracy(plain) < 0.65

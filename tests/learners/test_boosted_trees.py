@@ -71,6 +71,9 @@ def test_compiled_trees_are_those_of_numpy(n_classes: int, options: BoostOptions
     np.testing.assert_allclose(one.value, two.value, rtol=1e-9, atol=1e-12)
     values[1300:, 0], values[1300:, 3] = 59, 50  # categories the trees have not seen
     np.testing.assert_allclose(one.outputs(values), two.outputs(values), rtol=1e-9, atol=1e-12)
+    with numpy_only():
+        by_tables = one.outputs(values)
+    np.testing.assert_allclose(one.outputs(values), by_tables, rtol=1e-9, atol=1e-12)
     again = BoostedTrees.from_arrays(one.arrays(), 6, one.baseline.size)
     np.testing.assert_array_equal(again.outputs(values), one.outputs(values))
 

@@ -239,3 +239,4 @@ void grid_locate(int64_t n, const double *x, const int64_t *ends, const double *
 #include "boost.inc"
 #include "circuit_pass.inc"
 #include "pairs.inc"
+#include "trees.inc"

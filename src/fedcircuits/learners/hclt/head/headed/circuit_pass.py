@@ -6,18 +6,25 @@ of one class of the label: upward gives log p(observed cells, y), downward draws
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits import Circuit
+from fedcircuits.circuits.compiled.run import compiled
 from fedcircuits.circuits.evaluation_plan import DenseSums, Products
 from fedcircuits.circuits.leaves.tables import log_table
 from fedcircuits.circuits.passes import sum_product, up
+from fedcircuits.circuits.queries.flows import leaf_flows
 from fedcircuits.circuits.queries.walk import at_random, walk
 from fedcircuits.errors import StructureError
 from fedcircuits.learners.hclt.head.headed.class_pass import Seeds, uniform
+from fedcircuits.schema import Table
+
+# A class with less of the posterior than this is worked out in log-space.
+_SMALL = 1e-250
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class CircuitPass:
 
     def __init__(self, circuit: Circuit, label: str) -> None:
         self.circuit = circuit
-        at = circuit.schema.position(label)
+        self._label = at = circuit.schema.position(label)
         self._place = {c: j for j, c in enumerate(i for i in range(len(circuit.schema)) if i != at)}
         self._tables = [
             (group, log_table(group.params[group.family.parameters[0]])) for group in circuit.groups
@@ -91,6 +98,37 @@ class CircuitPass:
         """What an upward pass keeps of one row."""
         return 16 * self.circuit.n_nodes
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the circuit's own compiled passes are the faster ones."""
+        return compiled(self.circuit) is not None
+
+    def sampled(self, table: Table, rng: np.random.Generator) -> FloatArray:
+        """(n, D) rows with missing cells drawn by the circuit; the label stays as it is."""
+        values = self.circuit.sample_table(table.hide(self._label), rng)
+        values[:, self._label] = table.values[:, self._label]
+        return values
+
+    def given_complete(self, table: Table, codes: Callable[[Table], IntArray]) -> FloatArray:
+        """(n, Y) log p(x, y) of rows without gaps, up to a number a row: compiled where it pays.
+
+        Args:
+            table: the rows; what they say of the label is not looked at.
+            codes: gives the states of rows, for those that linear space cannot hold.
+        """
+        if not self.is_compiled:
+            return self.again(None, None, codes(table))
+        mass = np.exp(np.concatenate([t for g, t in self._tables if g.column == self._label]))
+        share = np.empty((len(table), self.n_classes))
+        for part, _, flows in leaf_flows(self.circuit, table.hide(self._label), [self._label]):
+            share[part] = flows[self._label].T @ mass
+        with np.errstate(divide="ignore"):
+            answer = np.log(share)
+        small = np.flatnonzero((share < _SMALL).any(axis=1))
+        if small.size:
+            answer[small] = self.again(None, None, codes(table.rows(small)))
+        return answer
+
     def upward(self, codes: IntArray) -> CircuitUpPass:
         """Upward pass over coded rows (n, D), -1 where missing."""
         values = np.zeros((self.circuit.n_nodes, len(codes)))
@@ -108,7 +146,7 @@ class CircuitPass:
             joint[:, y] = np.logaddexp.reduce(terms, axis=0)
         return CircuitUpPass(codes, values, joint)
 
-    def again(self, up_pass: CircuitUpPass, rows: IntArray, codes: IntArray) -> FloatArray:
+    def again(self, up_pass: object, rows: object, codes: IntArray) -> FloatArray:
         """(N, Y) log p(x, y) of completed rows (N, D)."""
         del up_pass, rows
         answer = np.empty((len(codes), self.n_classes))

@@ -159,8 +159,11 @@ class Completer:
     def complete(self, table: Table) -> tuple[FloatArray, FloatArray]:
         """(n, Y) log t(y | x) and log q(y | x) of rows in which all but the label is known."""
         log_joint = np.empty((len(table), self.passes.n_classes))
-        for part, rows in table.chunks(self._rows_per_chunk(1)):
-            log_joint[part] = self.passes.upward(self.codes(rows)).log_joint
+        if isinstance(self.passes, CircuitPass):
+            log_joint = self.passes.given_complete(table, self.codes)
+        else:
+            for part, rows in table.chunks(self._rows_per_chunk(1)):
+                log_joint[part] = self.passes.upward(self.codes(rows)).log_joint
         return self._both(log_joint, self.trees.outputs_of_bins(self.bins(table)))
 
     def _both(self, log_joint: FloatArray, outputs: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -268,6 +271,8 @@ class Completer:
             label: (n,) class given which cells are drawn; drawn by t itself if not given.
             rng: where the draws come from.
         """
+        if label is None and isinstance(self.passes, CircuitPass) and self.passes.is_compiled:
+            return self.passes.sampled(table, rng)
         codes = self.codes(table)
         distinct, back = np.unique(codes, axis=0, return_inverse=True)
         back = back.reshape(-1)

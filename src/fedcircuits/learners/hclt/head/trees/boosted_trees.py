@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.errors import StorageError
+from fedcircuits.native import Kernels, kernels
 
 MOST_LEAVES = 64
 _ROWS_PER_CHUNK = 512
@@ -143,6 +144,9 @@ class BoostedTrees:
 
     def outputs_of_bins(self, bins: NDArray[np.uint16]) -> FloatArray:
         """(n, K) sums of the trees for rows (D, n) given by their intervals."""
+        native = kernels()
+        if native is not None:
+            return self._by_walking(native, np.ascontiguousarray(bins))
         n = bins.shape[1]
         answer = np.empty((n, self.baseline.size))
         tables, leaf_value, leaf_start = self._tables, self._leaf_values, self._leaf_start
@@ -158,6 +162,30 @@ class BoostedTrees:
             found = leaf_value[leaf + leaf_start[:, None]]  # (T, m)
             answer[start : start + _ROWS_PER_CHUNK] = (one_hot @ found).T
         return answer + self.baseline
+
+    def _by_walking(self, native: Kernels, bins: NDArray[np.uint16]) -> FloatArray:
+        """The same by compiled walks from root to leaf: a node is less to read than a table."""
+        n, nodes = bins.shape[1], self._compact
+        answer = np.repeat(self.baseline[None], n, axis=0)
+        sizes = (n, self.roots.size, self.baseline.size, self.left_categories.shape[1])
+        native.call("trees_outputs", *sizes, bins, *nodes, self.roots, self.output, answer)
+        return answer
+
+    @cached_property
+    def _compact(self) -> list[NDArray[Any]]:
+        """What the walks read of nodes, columns and sets of categories (`native/trees.inc`)."""
+        cut = np.where(self.categories >= 0, -1 - self.categories, 0)
+        for column, cuts in enumerate(self.cuts):
+            asks = (self.feature == column) & (self.categories < 0)
+            cut[asks] = np.searchsorted(cuts, self.threshold[asks])
+        missing = [
+            known.size if known.any() else cuts.size + 1
+            for known, cuts in zip(self.known_categories, self.cuts, strict=True)
+        ]
+        small = (self.feature, cut, self.left, self.right)
+        parts = [*(part.astype(np.int32) for part in small), self.missing_left, self.value]
+        parts += [np.array(missing, dtype=np.int32), self.left_categories]
+        return [np.ascontiguousarray(part) for part in parts]
 
     @cached_property
     def _tree_of(self) -> IntArray:
