@@ -150,6 +150,9 @@ class Table:
 
     def chunks(self, size: int) -> Iterator[tuple[slice, Table]]:
         """Slices of at most `size` rows, so that memory does not grow with the table."""
+        if 0 < len(self) <= size:
+            yield slice(0, len(self)), self
+            return
         for start in range(0, len(self), size):
             part = slice(start, start + size)
             yield part, self.rows(part)

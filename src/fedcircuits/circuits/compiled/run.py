@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 512 * 1024  # values of the rows of a chunk, which should stay in a core's cache
 MOST_ROWS = 8192  # looked up at once
 MOST_NUMBERS = 2**22  # flows kept at once
+MOST_KEPT = 256  # sets of known columns for which the blocks to walk are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +89,10 @@ class Compiled:
     def _asked_before(self) -> dict[tuple[int, ...], Asked]:
         return {}
 
+    @cached_property
+    def _active_before(self) -> dict[bytes, NDArray[np.bool_]]:
+        return {}
+
     def _asked(self, columns: tuple[int, ...]) -> Asked:
         """Columns as bits, and the first leaf and the size of every group over them."""
         if columns not in self._asked_before:
@@ -98,6 +103,16 @@ class Compiled:
             wanted[0, list(columns)] = True
             self._asked_before[columns] = _bits(wanted), firsts, sizes
         return self._asked_before[columns]
+
+    def _active(self, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """(n_ops,) blocks below which something is known; kept, since questions repeat."""
+        key = known.tobytes()
+        if key not in self._active_before:
+            if len(self._active_before) >= MOST_KEPT:
+                self._active_before.clear()
+            scopes = self.program.scopes & _bits(known[None])
+            self._active_before[key] = np.asarray(scopes.any(axis=1))
+        return self._active_before[key]
 
     def __call__(
         self,
@@ -124,11 +139,8 @@ class Compiled:
         n, n_nodes = len(table), circuit.n_nodes
         tables = self._maxima if is_max else self._sums
         found = look_up(tables, table)
-        active: NDArray[np.bool_] = np.asarray(
-            (program.scopes & _bits(found.known[None])).any(axis=1)
-        )
-        chunk = int(np.clip(CHUNK_BYTES // (8 * n_nodes), 4, 64))
-        chunk = max(1, min(chunk, n))
+        active = self._active(found.known)
+        chunk = max(1, min(CHUNK_BYTES // (8 * n_nodes), 64, n), min(4, n))
         log_prob, risky = np.empty(n), np.zeros(n, dtype=np.uint8)
         leaf_flows = leaf_of = unknown = asked = firsts = sizes = None
         if wanted is not None:
@@ -175,7 +187,7 @@ def compiled(circuit: Circuit) -> tuple[Compiled, Kernels] | None:
 
 def row_blocks(table: Table, width: int = 1) -> Iterator[tuple[slice, Table]]:
     """Blocks of rows of which `width` numbers a row are kept."""
-    return table.chunks(int(np.clip(MOST_NUMBERS // max(width, 1), 64, MOST_ROWS)))
+    return table.chunks(max(64, min(MOST_NUMBERS // max(width, 1), MOST_ROWS)))
 
 
 def _address(array: NDArray[Any] | None) -> int:

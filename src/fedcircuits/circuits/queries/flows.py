@@ -39,7 +39,8 @@ def leaf_flows(
     for part, rows in row_blocks(table, sum(widths)):
         found = run(native, rows, wanted=list(columns))
         assert found.flows is not None
-        flows = dict(zip(columns, np.split(found.flows.T, cuts), strict=True))
+        parts = np.split(found.flows.T, cuts) if cuts.size else [found.flows.T]
+        flows = dict(zip(columns, parts, strict=True))
         for again in found.again():
             for at, flow in _in_numpy(circuit, rows.rows(again), columns).items():
                 flows[at][:, again] = flow
