@@ -114,7 +114,7 @@ def main() -> None:
             gaps = [a - b["auc"] for a, b in zip(auc, found["LightGBM"], strict=True)]
             worst = "-" if model == "LightGBM" else f"{min(gaps):+.4f}"
             shown = "-" if model == "LightGBM" else f"{gap:+.4f}"
-            spread = f"{np.mean(auc):.4f} ± {np.std(auc):.4f}"
+            spread = f"{np.mean(auc):.4f} ± {np.std(auc, ddof=1):.4f}"
             rows.append([name, model, spread, shown, worst, f"{seconds:.1f}"])
             print(rows[-1], flush=True)
     tables.write(
@@ -122,7 +122,7 @@ def main() -> None:
         "Tables where interactions matter, AUC on held-out rows",
         ["data", "model", "AUC", "against LightGBM", "worst seed", "learn, CPU s"],
         rows,
-        "python benchmarks/interactions.py",
+        f"python benchmarks/interactions.py --seeds {arguments.seeds}",
         [
             f"Mean ± standard deviation over {arguments.seeds} seeds; {arguments.rows:,} rows to "
             "learn from and as many to judge on, default settings everywhere.",

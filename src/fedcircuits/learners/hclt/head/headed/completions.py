@@ -158,13 +158,8 @@ class Completer:
 
     def complete(self, table: Table) -> tuple[FloatArray, FloatArray]:
         """(n, Y) log t(y | x) and log q(y | x) of rows in which all but the label is known."""
-        log_joint = np.empty((len(table), self.passes.n_classes))
-        if isinstance(self.passes, CircuitPass):
-            log_joint = self.passes.given_complete(table, self.codes)
-        else:
-            for part, rows in table.chunks(self._rows_per_chunk(1)):
-                log_joint[part] = self.passes.upward(self.codes(rows)).log_joint
-        return self._both(log_joint, self.trees.outputs_of_bins(self.bins(table)))
+        outputs = self.trees.outputs_of_bins(self.bins(table))
+        return self._both(self._log_joint(table), outputs)
 
     def _both(self, log_joint: FloatArray, outputs: FloatArray) -> tuple[FloatArray, FloatArray]:
         log_tilt = log_softmax(log_joint)
@@ -172,6 +167,20 @@ class Completer:
 
     def _rows_per_chunk(self, copies: int) -> int:
         return int(np.clip(_BYTES_PER_CHUNK // (self.passes.bytes_per_row * copies), 8, 4096))
+
+    def _log_joint(self, table: Table) -> FloatArray:
+        """(n, Y) log m(observed cells, y) up to a number of the row, missing cells summed out."""
+        complete = bool(table.observed[:, list(self.columns)].all())
+        if complete and isinstance(self.passes, CircuitPass):
+            return self.passes.given_complete(table, self.codes)
+        log_joint = np.empty((len(table), self.passes.n_classes))
+        for part, rows in table.chunks(self._rows_per_chunk(1)):
+            log_joint[part] = self.passes.upward(self.codes(rows)).log_joint
+        return log_joint
+
+    def log_tilt(self, table: Table) -> FloatArray:
+        """(n, Y) log t(y | observed cells) of rows."""
+        return np.asarray(log_softmax(self._log_joint(table)))
 
     def completed(
         self, table: Table, label: IntArray | None = None, n_drawn: int | None = None

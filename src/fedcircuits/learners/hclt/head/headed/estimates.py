@@ -134,35 +134,50 @@ def mean_error(
     return np.where(found.listed, 0.0, error)
 
 
+def variance_by_row(
+    found: Completions, weights: FloatArray, values: FloatArray, n: int
+) -> FloatArray:
+    """(n, k) variances of values (N, k) under weights (N,) that are one in all in a row."""
+    mean = _summed(found, weights, values, n)
+    return _summed(found, weights, (values - mean[found.row]) ** 2, n)
+
+
+def _summed(found: Completions, weights: FloatArray, of: FloatArray, n: int) -> FloatArray:
+    """(n, k) sums of weights (N,) times values (N, k) over the completions of each of n rows."""
+    columns = [np.bincount(found.row, weights * v, minlength=n) for v in of.T]
+    return np.stack(columns, axis=1)
+
+
 def error_given_label(
-    found: Completions, head: FloatArray, tilt: FloatArray, values: FloatArray, mean: FloatArray
+    found: Completions,
+    head: FloatArray,
+    tilt: FloatArray,
+    values: FloatArray,
+    spread: FloatArray,
+    unseen: FloatArray,
 ) -> FloatArray:
     """(n, k) standard errors of means of values (N, k) given the label.
 
-    Such a mean is the circuit's own plus the difference of two weighted means over completions.
+    Such a mean is the circuit's own plus the difference of two weighted means over completions. Its
+    error is not less than the weights make it for values that do not depend on them, and includes
+    one completion that was not drawn and has the largest ratio possible.
 
     Args:
         found: completions drawn given the label.
         head: (N,) shares of the completions under the head, one in all in a row.
         tilt: (N,) shares under the circuit.
         values: (N, k) of the completions.
-        mean: (n, k) the means.
+        spread: (n, k) variances of the values, in doubt the larger one.
+        unseen: (n,) share under the head of that completion.
     """
-    n, row = len(mean), found.row
+    n, row = len(spread), found.row
     drawn = np.bincount(row, minlength=n)
     n_drawn = int(drawn[~found.listed].max(initial=2))
-
-    def summed(weights: FloatArray, of: FloatArray) -> FloatArray:
-        columns = [np.bincount(row, weights * v, minlength=n) for v in of.T]
-        return np.stack(columns, axis=1)
-
-    one = np.ones(row.size)
     # What each draw adds to the difference, to first order, times the number of draws.
-    away = head[:, None] * (values - summed(head, values)[row])
-    away -= tilt[:, None] * (values - summed(tilt, values)[row])
-    own = summed(one, away**2) * n_drawn**2 / (n_drawn - 1)
-    # Typical: as much as the weights vary, for values that vary as they do here.
+    away = head[:, None] * (values - _summed(found, head, values, n)[row])
+    away -= tilt[:, None] * (values - _summed(found, tilt, values, n)[row])
+    own = _summed(found, np.ones(row.size), away**2, n) * n_drawn**2 / (n_drawn - 1)
     ratio = np.bincount(row, (head - tilt) ** 2, minlength=n) * n_drawn
-    spread = summed(tilt, (values - mean[row]) ** 2)
-    error = widened(own, ratio[:, None] * spread, n_drawn)
+    typical = np.maximum(own, ratio[:, None] * spread)
+    error = np.hypot(widened(typical, typical, n_drawn), unseen[:, None] * np.sqrt(spread))
     return np.where(found.listed[:, None], 0.0, error)

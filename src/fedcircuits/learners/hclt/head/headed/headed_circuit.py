@@ -25,7 +25,11 @@ from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
 from fedcircuits.learners.hclt.head.headed.completions import Completions
-from fedcircuits.learners.hclt.head.headed.estimates import error_given_label, mean_error
+from fedcircuits.learners.hclt.head.headed.estimates import (
+    error_given_label,
+    mean_error,
+    variance_by_row,
+)
 from fedcircuits.learners.hclt.head.headed.label_head import LabelHead
 from fedcircuits.learners.hclt.head.headed.stored_head import parts_of
 from fedcircuits.learners.hclt.head.trees.across_trees import AcrossTrees
@@ -121,7 +125,7 @@ class HeadedCircuit(LabelHead):
         known = np.flatnonzero(table.observed[:, self._at])
         j = self._completer.columns.index(column)
         change = np.zeros((known.size, len(regions)))
-        for part, found, head, tilt in self._given_label(table.rows(known)):
+        for part, found, head, tilt, _ in self._given_label(table.rows(known)):
             values = self._completer.numbers(found, j)
             for at, region in enumerate(regions):
                 inside = (head - tilt) * region.contains(values)
@@ -170,11 +174,13 @@ class HeadedCircuit(LabelHead):
         if column != self._at:
             gaps = np.flatnonzero(table.observed[:, self._at] & self._is_open(table))
             rows = table.rows(gaps)
-            means = self.moment_table(rows, order)[:, [column]]
             j, variable = completer.columns.index(column), self.schema.variables[column]
-            for part, found, head, tilt in self._given_label(rows):
+            for part, found, head, tilt, unseen in self._given_label(rows):
                 values = powers(variable, completer.numbers(found, j), order)[:, None]
-                error = error_given_label(found, head, tilt, values, means[part])[:, 0]
+                spread = np.maximum(
+                    *(variance_by_row(found, w, values, part.size) for w in (head, tilt))
+                )
+                error = error_given_label(found, head, tilt, values, spread, unseen)[:, 0]
                 answer[gaps[part]] = np.where(rows.observed[part, column], 0.0, error)
             return answer
         gaps = np.flatnonzero(self._is_open(table) & ~table.observed[:, column])
@@ -194,7 +200,7 @@ class HeadedCircuit(LabelHead):
             answer[partial] = self.base.moment_table(table.rows(partial), order)
         known = table.observed[:, self._at]
         gaps = np.flatnonzero(known & self._is_open(table))
-        for part, found, head, tilt in self._given_label(table.rows(gaps)):
+        for part, found, head, tilt, _ in self._given_label(table.rows(gaps)):
             for j, at in enumerate(self._completer.columns):
                 values = self._completer.numbers(found, j)
                 change = (head - tilt) * powers(self.schema.variables[at], values, order)
@@ -217,7 +223,7 @@ class HeadedCircuit(LabelHead):
         gaps = np.flatnonzero(known & self._is_open(table))
         rows = table.rows(gaps)
         centre, there = self.base.mean_table(rows), self.base.moment_table(rows, 0)
-        for part, found, head, tilt in self._given_label(rows):
+        for part, found, head, tilt, _ in self._given_label(rows):
             mine = gaps[part]
             for j, at in enumerate(self._completer.columns):
                 values, variable = self._completer.numbers(found, j), self.schema.variables[at]
@@ -260,7 +266,7 @@ class HeadedCircuit(LabelHead):
             return np.stack(parts, axis=1) if parts else np.zeros((found.row.size, 0))
 
         if evidence.observed[0, self._at]:
-            for _, found, head, tilt in self._given_label(evidence, _COVARIANCE):
+            for _, found, head, tilt, _ in self._given_label(evidence, _COVARIANCE):
                 x = away(found)
                 moved = (x * (head - tilt)[:, None]).T @ x
                 mean = (head - tilt) @ x  # the circuit's own is zero

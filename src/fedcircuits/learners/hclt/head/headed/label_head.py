@@ -21,8 +21,9 @@ from fedcircuits.learners.hclt.tree.class_tree import ClassTree
 from fedcircuits.learners.hclt.tree.to_circuit import to_circuit
 from fedcircuits.schema import Schema, Table
 
-# Completions behind answers given the label.
-GIVEN_LABEL = 64
+# Completions behind answers given the label; given one that the circuit holds to be less likely
+# than `UNLIKELY` more, since few of the circuit's draws then say most of what the head does.
+GIVEN_LABEL, GIVEN_UNLIKELY, UNLIKELY = 64, 512, 0.05
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,26 +120,40 @@ class LabelHead(Density):
         return replace(table, observed=observed)
 
     def _given_label(self, table: Table, n_drawn: int = GIVEN_LABEL) -> Any:
-        """Chunks of rows with a label: slice, completions, and two weights (N,) of each.
+        """Groups of rows with a label: places, completions, two weights (N,) of each, and (n,).
 
         The first are the shares of the completions under the head, the second under the circuit;
         both sum to one in a row. A mean under the head is the circuit's own, which is exact, plus
-        the sum of the weights' difference times the function.
+        the sum of the weights' difference times the function. Last, what share one more completion
+        with the largest ratio possible would have under the head (0 where all are listed): q / t
+        is at most exp(limit), and as q is at most one its mean over m is at most 1 / t(y).
         """
-        label = self._label_codes(table)
-        for part, _, found in self._completer.completed(table, label, n_drawn):
-            y = label[part][found.row]
-            every = np.arange(found.row.size)
-            listed = found.listed[found.row]
-            tilt = found.weight * np.where(listed, np.exp(found.log_tilt[every, y]), 1.0)
-            with np.errstate(invalid="ignore"):
-                ratio = np.exp(found.log_head[every, y] - found.log_tilt[every, y])
-            head = tilt * np.nan_to_num(ratio, nan=1.0)
-            n = part.stop - part.start
-            for weight in (head, tilt):
-                total = np.bincount(found.row, weight, minlength=n)[found.row]
-                weight /= np.where(total > 0, total, 1.0)
-            yield part, found, head, tilt
+        labels = self._label_codes(table)
+        unlikely = self._completer.log_tilt(table)[np.arange(len(table)), labels] < np.log(UNLIKELY)
+        more = max(n_drawn, GIVEN_UNLIKELY)
+        for places, n in (
+            (np.flatnonzero(~unlikely), n_drawn),
+            (np.flatnonzero(unlikely), more),
+        ):
+            label = labels[places]
+            for part, log_tilt, found in self._completer.completed(table.rows(places), label, n):
+                y = label[part][found.row]
+                every = np.arange(found.row.size)
+                listed = found.listed[found.row]
+                tilt = found.weight * np.where(listed, np.exp(found.log_tilt[every, y]), 1.0)
+                with np.errstate(invalid="ignore"):
+                    ratio = np.exp(found.log_head[every, y] - found.log_tilt[every, y])
+                head = tilt * np.nan_to_num(ratio, nan=1.0)
+                size = len(log_tilt)
+                mean = np.bincount(found.row, head, minlength=size)  # of q / t
+                own = log_tilt[np.arange(size), label[part]]
+                largest = np.exp(np.minimum(self.pool.limit, -own)) / n
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    unseen = np.where(found.listed, 0.0, largest / (largest + mean))
+                for weight in (head, tilt):
+                    total = np.bincount(found.row, weight, minlength=size)[found.row]
+                    weight /= np.where(total > 0, total, 1.0)
+                yield places[part], found, head, tilt, unseen
 
     def _change_given_label(self, table: Table, column: int) -> tuple[FloatArray, FloatArray]:
         """(n, k) what the head adds to a column's posterior given the label, and its error."""
@@ -149,9 +164,11 @@ class LabelHead(Density):
         answer, error = np.zeros((2, len(table), codes.size))
         j = self._completer.columns.index(column)
         own = self.base.posterior_table(table, column)
-        for part, found, head, tilt in self._given_label(table):
+        for part, found, head, tilt, unseen in self._given_label(table):
             here = (self._completer.numbers(found, j)[:, None] == codes).astype(float)
-            np.add.at(answer[part], found.row, (head - tilt)[:, None] * here)
-            mean = own[part] + answer[part]
-            error[part] = error_given_label(found, head, tilt, here, mean)
+            np.add.at(answer, part[found.row], (head - tilt)[:, None] * here)
+            mean = np.clip(own[part] + answer[part], 0.0, 1.0)
+            # What no draw has met may still be as likely as the circuit says.
+            spread = np.maximum(mean * (1 - mean), own[part] * (1 - own[part]))
+            error[part] = error_given_label(found, head, tilt, here, spread, unseen)
         return answer, error
