@@ -33,7 +33,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "federation/policy/audit.py": ("federation/test_policy.py", "test_full_disk.py"),
     "federation/policy/guard.py": ("federation/test_policy.py", "federation/test_small_counts.py"),
     "federation/policy/policy.py": ("federation/test_policy.py",),
-    "federation/policy/replay_guard.py": ("engines/test_replay.py", "federation/test_policy.py"),
     "federation/wire/codecs.py": ("federation/test_messages.py", "federation/test_verbs.py"),
     "federation/wire/envelope.py": ("engines/test_replay.py",),
     "federation/wire/ids.py": ("federation/test_digests.py", "federation/test_small_groups.py"),
@@ -42,7 +41,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "federation/wire/noise.py": ("federation/test_randomised_response.py",),
     "federation/wire/packing.py": ("federation/test_messages.py", "federation/test_plan.py"),
     "federation/wire/randomised_response.py": ("federation/test_randomised_response.py",),
-    "federation/wire/sealing.py": ("federation/test_sealing.py",),
+    "federation/wire/sealing.py": (
+        "federation/test_sealed_evidence.py",
+        "federation/attacks/test_sealed_pieces.py",
+    ),
     "federation/wire/verbs.py": (
         "federation/test_federation_bad_input.py",
         "federation/test_verbs.py",

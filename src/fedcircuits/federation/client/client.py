@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedcircuits.arrays import Arrays, BoolArray, IntArray
+from fedcircuits.arrays import Arrays, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.contracts import Rounds
-from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError, FedcircuitsError
-from fedcircuits.federation.client.aligned_rows import AlignedRows, Aligning
+from fedcircuits.federation.client.aligned_rows import AlignedRows
+from fedcircuits.federation.client.aligning import Aligning
 from fedcircuits.federation.client.answer import Answering
 from fedcircuits.federation.client.branches import Branch, Branches, branch_of
 from fedcircuits.federation.client.classifiers import train_classifier
@@ -37,7 +37,6 @@ from fedcircuits.federation.client.label.coding import Coding
 from fedcircuits.federation.client.label.head_scores import ScoresHeads
 from fedcircuits.federation.client.label.heads import Heads
 from fedcircuits.federation.client.label.heads_across import HeadsAcross
-from fedcircuits.federation.client.label.tilting import Tilting
 from fedcircuits.federation.client.label.validation import Validation
 from fedcircuits.federation.client.mailbox import Mailbox
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
@@ -47,7 +46,6 @@ from fedcircuits.federation.wire.ids import check_secret
 from fedcircuits.federation.wire.names import (
     CLASSIFIER,
     LATENT_CLASSES,
-    Grouping,
     Job,
     JobId,
     ModelName,
@@ -61,7 +59,7 @@ from fedcircuits.native.threads import one_thread
 from fedcircuits.schema import Schema, Table
 
 
-class Client(Aligning, Tilting, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
+class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
     """One member of a federation.
 
     Args:
@@ -107,20 +105,17 @@ class Client(Aligning, Tilting, Heads, ScoresHeads, HeadsAcross, Validation, Cod
         self._learner = OwnLearner(make_learner, name)
         self._kinds = {k: v for k, v in (kinds or {}).items() if k in self._frame.columns}
         self._missing_values = missing_values
-        self._label: str | None = None
-        self._label_was_sent = False  # by its owners; else it is a column of mine
+        self._label = None
+        self._label_was_sent = False
         self._seed = 0
-        self._table: Table | None = None
+        self._table = None
         self._aligned = AlignedRows(name)
         self._mail = Mailbox(name, SealingKey(key), pins)
         self._noise = KeyedNoise(self._mail.key.own("noise"))
         self._cells = Cells(min_rows)
         self._least = min_rows
-        self._groups: dict[Grouping, IntArray] = {}  # part of every row, -1 for none
-        self._use: BoolArray | None = None  # rows to fit on, None for all
-        self._models: dict[ModelName, Density] = {}
-        self._tilts: dict[str, Tilt] = {}
-        self._tilted: dict[ModelName, tuple[Density, list[tuple[Density, float]]]] = {}
+        self._use = None
+        self._groups, self._models, self._tilts, self._tilted = {}, {}, {}, {}
         self._sessions = Sessions(name)
         self._branches = Branches(name)
         self._replies = KeptReplies()
@@ -376,8 +371,3 @@ class Client(Aligning, Tilting, Heads, ScoresHeads, HeadsAcross, Validation, Cod
         made, reply = train_classifier(learner, table, self._label, rng, request.keep)
         self._answering.classifiers[CLASSIFIER] = made
         return reply
-
-    def _have(self) -> Table:
-        if self._table is None:
-            raise FedcircuitsError(f"client {self.name!r} was not sent the agreed schema yet")
-        return self._table

@@ -7,19 +7,18 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density import LearnsTilt
 from fedcircuits.density.tilt import Tilt, n_states_of, states_of
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.clustering import cluster_rows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels
 from fedcircuits.federation.client.label.tilting import tables_of
-from fedcircuits.federation.client.mailbox import Expected, Mailbox
-from fedcircuits.federation.client.own_learner import OwnLearner
+from fedcircuits.federation.client.mailbox import Expected
+from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.names import CODES, Grouping
+from fedcircuits.federation.wire.names import CODES
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Schema, Table, Variable
 
@@ -27,21 +26,8 @@ PURPOSE = "codes"  # of what is sealed
 RIDGE = 1.0  # rows of effect zero in every state, when effects are spread
 
 
-class Coding:
+class Coding(ClientState):
     """The part of a client that makes codes, fits to them and spreads their effects."""
-
-    name: str
-    _label: str | None
-    _seed: int
-    _learner: OwnLearner
-    _aligned: AlignedRows
-    _use: BoolArray | None
-    _groups: dict[Grouping, IntArray]
-    _mail: Mailbox
-
-    def _have(self) -> Table:
-        """The client's table on the agreed schema."""
-        raise NotImplementedError
 
     @handles(m.CODES)
     def _codes(self, request: m.AskCodes) -> m.Sealed:

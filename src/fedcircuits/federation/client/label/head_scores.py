@@ -12,7 +12,7 @@ from fedcircuits.density.contracts import LearnsHead
 from fedcircuits.density.tilt import Tilt, by_class
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
-from fedcircuits.federation.client.own_learner import OwnLearner
+from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
@@ -22,20 +22,8 @@ from fedcircuits.schema import Table
 MOST_GROUPS, LEAST_ROWS = 32, 50
 
 
-class ScoresHeads:
+class ScoresHeads(ClientState):
     """The part of a client that scores other clients' tables and trees."""
-
-    name: str
-    _seed: int
-    _learner: OwnLearner
-
-    def _have(self) -> Table:
-        """The client's table on the agreed schema."""
-        raise NotImplementedError
-
-    def _classes(self) -> tuple[IntArray, BoolArray]:
-        """(n,) class of every row, and whether it is known."""
-        raise NotImplementedError
 
     @handles(m.SCORE_HEADS)
     def _score_heads(self, request: m.ScoreHeads) -> m.HeadScores:

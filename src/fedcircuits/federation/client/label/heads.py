@@ -7,37 +7,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density.contracts import LearnsHead
 from fedcircuits.density.tilt import log_softmax
-from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
-from fedcircuits.federation.client.own_learner import OwnLearner
+from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.seeds import named_rng
-from fedcircuits.schema import Table
 
 LEAST_CLASS_ROWS = 20  # rows of every class that trees are boosted from
 LIMITS, LIMIT_COST = (2.0, 3.0, 4.0, 6.0), 5e-4
 _RIDGE = 1.0
 
 
-class Heads:
+class Heads(ClientState):
     """The part of a client that boosts trees of the label."""
-
-    name: str
-    _seed: int
-    _learner: OwnLearner
-    _aligned: AlignedRows
-    _use: BoolArray | None
-
-    def _have(self) -> Table:
-        """The client's table on the agreed schema."""
-        raise NotImplementedError
-
-    def _classes(self) -> tuple[IntArray, BoolArray]:
-        """(n,) class of every row, and whether it is known."""
-        raise NotImplementedError
 
     @handles(m.FIT_HEAD)
     def _fit_head(self, request: m.FitHead) -> m.HeadFitted:

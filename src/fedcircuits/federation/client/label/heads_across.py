@@ -11,12 +11,11 @@ from fedcircuits.density.contracts import LearnsCodes
 from fedcircuits.density.row_codes import LEVELS, N_LEAVES
 from fedcircuits.density.tilt import by_class, log_softmax
 from fedcircuits.errors import StorageError
-from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.label.heads import LEAST_CLASS_ROWS, log_of_label, pooled
 from fedcircuits.federation.client.label.tilting import TILT, packed_scores, unpacked_scores
-from fedcircuits.federation.client.mailbox import Expected, Mailbox
-from fedcircuits.federation.client.own_learner import OwnLearner
+from fedcircuits.federation.client.mailbox import Expected
+from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.seeds import named_rng
@@ -43,23 +42,8 @@ def unpacked_row_codes(packed: Bytes, n_rows: int, n_classes: int) -> FloatArray
     return np.stack([*(each - LEVELS for each in found[:-1]), found[-1]], axis=1)
 
 
-class HeadsAcross:
+class HeadsAcross(ClientState):
     """The part of a client that boosts trees across borders."""
-
-    name: str
-    _seed: int
-    _learner: OwnLearner
-    _aligned: AlignedRows
-    _mail: Mailbox
-    _use: BoolArray | None
-
-    def _have(self) -> Table:
-        """The client's table on the agreed schema."""
-        raise NotImplementedError
-
-    def _classes(self) -> tuple[IntArray, BoolArray]:
-        """(n,) class of every row, and whether it is known."""
-        raise NotImplementedError
 
     def _sealed(self, packed: Bytes, to: m.SealFor, what: str) -> m.Piece:
         sealed = self._mail.seal(packed, to.key, what, to.step, to.rows)

@@ -8,17 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcircuits.arrays import BoolArray, Bytes, FloatArray, IntArray
+from fedcircuits.arrays import Bytes, FloatArray, IntArray
 from fedcircuits.circuits import Circuit
 from fedcircuits.circuits.queries.tilt import tilted_masses
 from fedcircuits.density import Density, LearnsForMixing, LearnsTilt
 from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import FederationError, StorageError
-from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
-from fedcircuits.federation.client.jobs import labels
-from fedcircuits.federation.client.mailbox import Expected, Mailbox
-from fedcircuits.federation.client.own_learner import OwnLearner
+from fedcircuits.federation.client.mailbox import Expected
+from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.schema import Table
@@ -61,26 +59,8 @@ def unpacked_scores(packed: Bytes, shape: tuple[int, int]) -> FloatArray:
     return np.concatenate([known, -known.sum(axis=1, keepdims=True)], axis=1)
 
 
-class Tilting:
+class Tilting(ClientState):
     """The part of a client that fits, scores and applies tilts."""
-
-    name: str
-    _label: str | None
-    _learner: OwnLearner
-    _aligned: AlignedRows
-    _use: BoolArray | None
-    _models: dict[ModelName, Density]
-    _mail: Mailbox
-    _tilts: dict[str, Tilt]
-    _tilted: dict[ModelName, tuple[Density, list[tuple[Density, float]]]]
-
-    def _have(self) -> Table:
-        """The client's table on the agreed schema."""
-        raise NotImplementedError
-
-    def _classes(self) -> tuple[IntArray, BoolArray]:
-        """(n,) class of every row, and whether it is known."""
-        return labels(self._have(), self._label, self.name)
 
     @handles(m.FIT_TILT)
     def _fit_tilt(self, request: m.FitTilt) -> m.TiltFitted:

@@ -14,12 +14,11 @@ from fedcircuits.circuits.structure import Structure
 from fedcircuits.density import Density
 from fedcircuits.density.tilt import log_within_states, n_states_of, state_values
 from fedcircuits.errors import FedcircuitsError, StorageError
-from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels, without_label
+from fedcircuits.federation.client.label.tilting import Tilting
 from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.schema import Table
 
 ROWS_PER_PASS = 4096
@@ -149,22 +148,8 @@ def _log_joint_of_states(model: Density, table: Table, at: int) -> FloatArray:
     return answer
 
 
-class Validation:
+class Validation(Tilting):
     """The part of a client that computes and scores evidence about validation rows."""
-
-    name: str
-    _label: str | None
-    _models: dict[ModelName, Density]
-    _aligned: AlignedRows
-    _mail: Mailbox
-
-    def _have(self) -> Table:
-        """The client's table on the agreed schema."""
-        raise NotImplementedError
-
-    def _model(self, name: ModelName) -> Density:
-        """One of the client's models."""
-        raise NotImplementedError
 
     @handles(m.PUBLIC_KEY)
     def _public_key(self, request: m.AskKey) -> m.PublicKey:
