@@ -15,6 +15,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.errors import FedcircuitsWarning, FederationError, QueryError, SchemaError
 from fedcircuits.schema import read
+from fedcircuits.schema.events.parse import from_texts
 
 ROWS = pd.DataFrame({"name": ["Ä", "b; c", "d"], "x": [1.5, -2.25, 1000.0], "n": [1, 2, 3]})
 
@@ -303,3 +304,20 @@ def test_a_name_that_differs_only_by_case_is_pointed_out() -> None:
     frames = {"a": frame, "b": frame.rename(columns={"Age": "age"})}
     with pytest.warns(fc.FedcircuitsWarning, match="'Age' .client 'a'., 'age' .client 'b'. differ"):
         fc.federate(frames, learner="factorised")
+
+
+def test_evidence_as_text_takes_the_dates_and_decimal_commas_that_files_hold() -> None:
+    days = pd.Series(pd.date_range("2024-01-01", periods=60).strftime("%m/%d/%Y"))
+    lines = "".join(f"{day};0,{k:02}\n" for k, day in enumerate(days))
+    schema = fc.Schema.infer(read(io.BytesIO(f"day;share\n{lines}".encode())))
+
+    def asked(*texts: str) -> dict[str, object]:
+        return from_texts(schema, texts, "--given")
+
+    iso = asked("day=2024-01-20..2024-02-14")
+    assert asked("day=01/20/2024..02/14/2024") == asked("day=20/01/2024..14/02/2024") == iso
+    assert asked("share<0,25") == asked("share<0.25")
+    with pytest.raises(QueryError, match="day and month of '01/02/2024' cannot be told apart"):
+        asked("day>01/02/2024")
+    with pytest.raises(QueryError, match="expected a number, found '1,234'"):
+        asked("share<1,234")

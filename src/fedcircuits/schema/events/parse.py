@@ -11,6 +11,7 @@ Ends of a range belong to it. Conditions about one variable, and keys of one obj
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ _COMPARED: dict[str, Callable[[Any], Event]] = {
     ">=": partial(above, inclusive=True),
 }
 _FORMS = "NAME=VALUE, NAME=LOW..HIGH, NAME=ONE|OTHER, NAME>VALUE (or >=, <, <=, !=)"
+# "12,5" but not "1,234", which may be a thousand; the CSV reader knows from the separator.
+_DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(\d{1,2}|\d{4,})$")
+_SLASHED = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T]\d{2}:|$)")
 _KEYS: dict[str, Callable[[Any], Event]] = {
     "above": above,
     "at_least": partial(above, inclusive=True),
@@ -114,11 +118,25 @@ def _value(variable: Variable, text: str, option: str) -> Any:
         if text in by_text or variable.numbers is None:
             return by_text.get(text, text)
     try:
-        return float(text)
+        return float(_DECIMAL_COMMA.sub(r"\1.\2", text.strip()))
     except ValueError:
         if not variable.is_coded and variable.time is not None:
-            return text.strip()
+            return _date(variable, text.strip(), option)
         raise QueryError(f"{option} {variable.name}: expected a number, found {text!r}") from None
+
+
+def _date(variable: Variable, text: str, option: str) -> str:
+    """A date with slashes as ISO 8601, where one part is no month; other texts as they are."""
+    if (found := _SLASHED.match(text)) is None:
+        return text
+    first, second, year = map(int, found.groups())
+    if (first > 12) == (second > 12):
+        raise QueryError(
+            f"{option} {variable.name}: day and month of {text!r} cannot be told apart: "
+            "write 2026-11-17 or 17.11.2026"
+        )
+    day, month = max(first, second), min(first, second)
+    return f"{year}-{month:02}-{day:02}{text[found.end() :]}"
 
 
 def from_json(value: Any) -> Any:
