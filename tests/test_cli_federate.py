@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
+from fedcircuits.cli.app import app
 from fedcircuits.cli.federation_file import read_federation
 from fedcircuits.errors import FederationError
 
@@ -190,6 +192,6 @@ def test_demo_with_a_table_of_your_own(tmp_path: Path) -> None:
 def test_demo_says_what_it_needs(tmp_path: Path, arguments: list[str], message: str) -> None:
     table = pd.DataFrame({"width": np.arange(20) / 7, "grade": ["good", "poor"] * 10})
     table.to_csv(tmp_path / "mine.csv", index=False)
-    answer = run("demo", "--data", tmp_path / "mine.csv", *arguments)
-    assert answer.returncode == 1
+    answer = CliRunner().invoke(app, ["demo", "--data", str(tmp_path / "mine.csv"), *arguments])
+    assert answer.exit_code == 1
     assert message in answer.stderr

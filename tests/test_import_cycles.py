@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 
 
+@functools.cache
 def imports_by_module(source: Path) -> dict[str, set[str]]:
     """Return the modules of the package that each imports at run time, lazily or not."""
     files = {

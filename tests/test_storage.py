@@ -389,7 +389,7 @@ def test_padding_of_the_header_is_not_part_of_the_contents(circuit: Circuit, sav
 # --- bad files by the thousand --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("part", [pytest.param(0, marks=pytest.mark.slow), 1, 2, 3, 4])
 def test_thousands_of_mutations_give_only_clean_errors(
     circuit: Circuit, saved: bytes, part: int, request: pytest.FixtureRequest
 ) -> None:

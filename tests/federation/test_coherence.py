@@ -211,7 +211,17 @@ def test_after_a_client_joined(rule: Any) -> None:
     check_coherence(fed.with_client("late", last))
 
 
-@pytest.mark.parametrize("learner", ["hclt", "mixture", "learnspn", "factorised", "einet", "auto"])
+@pytest.mark.parametrize(
+    "learner",
+    [
+        "hclt",
+        "mixture",
+        "learnspn",
+        "factorised",
+        "einet",
+        pytest.param("auto", marks=pytest.mark.slow),
+    ],
+)
 def test_one_table(learner: str, tmp_path: Path) -> None:
     tolerance = FLOAT32 if learner == "einet" else 1e-9
     model = fc.learn(table(800).drop(columns=ID), label=LABEL, learner=learner)

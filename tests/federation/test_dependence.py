@@ -96,7 +96,9 @@ def test_a_product_of_classes_cannot_by_itself() -> None:
     assert accuracy(fed) < 0.8
 
 
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    "split", [label_on_one, pytest.param(label_on_a_third, marks=pytest.mark.slow)]
+)
 def test_the_default_learner_solves_it_by_default(split: object) -> None:
     """One tilt adds up over clients; `auto` sees that trees across them, or classes, do better."""
     fed: Any = fc.federate(split(), id="id", label="y")  # type: ignore[operator]
@@ -146,6 +148,7 @@ def test_rows_that_only_two_of_three_clients_hold_carry_it(label_use: str) -> No
     assert accuracy(fed) > (0.9 if label_use == "sent" else 0.7)
 
 
+@pytest.mark.slow
 def test_auto_compares_rules_on_rows_that_two_of_three_clients_hold() -> None:
     """The label depends on both clients' columns together, which the tilt alone cannot say."""
     rows = xor(ROWS, 0)

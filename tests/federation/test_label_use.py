@@ -77,6 +77,7 @@ def generated(n: int, seed: int) -> pd.DataFrame:
     return frame.assign(y=frame["y"].map({True: "yes", False: "no"}), id=np.arange(n))
 
 
+@pytest.mark.slow
 def test_codes_for_the_owner_reach_most_of_what_a_label_that_is_sent_does() -> None:
     rows, test = generated(4000, 0), generated(4000, 1)
     frames = {"a": rows[["id", "a", "b", "y"]], "b": rows[["id", "c", "d"]]}

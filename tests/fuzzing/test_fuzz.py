@@ -41,7 +41,7 @@ def test_the_harness_finds_what_it_looks_for(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(TARGETS, "broken", Broken)
-    monkeypatch.setattr(cases, "SECONDS", 0.2)
+    monkeypatch.setattr(cases, "SECONDS", 0.05)
     monkeypatch.setattr(cases, "FOLDER", tmp_path)
     finds = cases.fuzz("broken", first=0, cases=12).finds
     words = " ".join(finds.values())

@@ -52,7 +52,12 @@ def test_numbers_give_the_trees_of_scikit_learn(missing: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [BoostOptions(), BoostOptions(row_share=0.6), BoostOptions(60, at_random=True)]
+    "options",
+    [
+        BoostOptions(rate=0.2),
+        BoostOptions(rate=0.2, row_share=0.6),
+        BoostOptions(30, at_random=True),
+    ],
 )
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_compiled_trees_are_those_of_numpy(n_classes: int, options: BoostOptions) -> None:

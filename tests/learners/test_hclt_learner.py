@@ -325,7 +325,9 @@ def test_reported_likelihoods_are_on_the_scale_of_mean_log_prob() -> None:
     assert max(validation) == pytest.approx(on_rows, abs=0.5)
 
 
-@pytest.mark.parametrize(("n", "n_states"), [(6000, None), (30_000, 8)])
+@pytest.mark.parametrize(
+    ("n", "n_states"), [(6000, None), pytest.param(30_000, 8, marks=pytest.mark.slow)]
+)
 def test_the_model_does_not_depend_on_the_number_of_threads(n: int, n_states: int | None) -> None:
     # The second table has several blocks of rows, which threads share.
     rng = np.random.default_rng(0)

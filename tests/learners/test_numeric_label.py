@@ -109,6 +109,7 @@ def test_every_query_agrees(model: HeadedCircuit, rows: pd.DataFrame, hidden: bo
     assert draws.mean() == pytest.approx(mean.iloc[0], abs=4 * np.hypot(error.iloc[0], spread))
 
 
+@pytest.mark.slow
 def test_other_columns_given_the_number(model: HeadedCircuit) -> None:
     """p(x | y) by the law of total probability: averaged over y it is m(x)."""
     drawn = model.sample(400, seed=3)["y"]
