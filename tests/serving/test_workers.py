@@ -111,6 +111,20 @@ def test_a_question_that_is_given_up_leaves_its_process() -> None:
         workers.close()
 
 
+def test_a_process_that_was_killed_is_not_asked_again(model: bytes) -> None:
+    """It is there for a moment yet: a question that was given up as it was answered."""
+    workers = Workers(model, "a model", Limits(workers=1))
+    try:
+        (process,) = workers._idle
+        process._is_killed = True  # as `kill` says it, before the signal has come
+        workers._idle.clear()
+        workers._put_back(process)
+        assert workers._idle == []
+        assert process.is_alive
+    finally:
+        workers.close()
+
+
 def test_long_questions_give_way_to_short_ones(model: bytes) -> None:
     """Endless questions on all processes: short ones are answered long before the deadline."""
     workers = Workers(model, "a model", Limits(seconds=60.0, workers=3, samples=10**12))

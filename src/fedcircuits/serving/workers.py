@@ -34,6 +34,7 @@ class _Process:
     """One worker process; it can be asked once it has the model (`start`)."""
 
     def __init__(self) -> None:
+        self._is_killed = False
         command = [sys.executable, "-P", "-m", "fedcircuits.serving.worker"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -63,8 +64,13 @@ class _Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process can be asked again."""
+        """Whether the process is still there."""
         return self._process.poll() is None
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it is there and was not killed: one that was takes a moment to be gone."""
+        return self.is_alive and not self._is_killed
 
     def give_up(self) -> None:
         """Asks the process to leave its question; the reply then says so."""
@@ -72,6 +78,7 @@ class _Process:
 
     def kill(self) -> None:
         """Ends the process at once, whatever it is doing; it may take a moment to be gone."""
+        self._is_killed = True
         self._process.kill()
 
     def wait(self, seconds: float) -> None:
@@ -216,7 +223,7 @@ class Workers:
                 if job.is_given_up or self._closed:
                     return None
                 self._all = [process for process in self._all if process.is_alive]
-                self._idle = [process for process in self._idle if process.is_alive]
+                self._idle = [process for process in self._idle if process.can_be_asked]
                 if self._idle:
                     return self._idle.pop()
                 if len(self._all) < self._limits.workers:
@@ -236,7 +243,7 @@ class Workers:
         with self._changed:
             if self._closed:
                 process.kill()
-            elif process.is_alive:
+            elif process.can_be_asked:
                 self._idle.append(process)
             self._changed.notify_all()
 
