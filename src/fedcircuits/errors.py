@@ -64,6 +64,13 @@ class StorageError(FedcircuitsError, ValueError):
     """A file or message that is damaged, or not of the expected kind or version."""
 
 
+# What reading plain values of a stranger's file or message can end with; a reader makes an error of
+# ours of it.
+MALFORMED = (
+    KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError,
+)  # fmt: skip
+
+
 class LearningError(FedcircuitsError, ValueError):
     """A learner cannot work with the table or the settings it was given."""
 

@@ -72,7 +72,7 @@ class Mutant:
 
 
 KNOWN: list[tuple[str, str, str, tuple[str, ...]]] = [
-    ("federation/wire/ids.py", 'f"{salt}\\x1f{secret}"', 'f"{salt}\\x1f"', ("test_digests",)),
+    ("federation/wire/ids.py", "stretched(secret), group]", "group]", ("test_digests",)),
     (
         "federation/agreement/latent_table.py",
         "laplace(2.0 / epsilon",
@@ -86,7 +86,7 @@ KNOWN: list[tuple[str, str, str, tuple[str, ...]]] = [
         ("test_small_counts",),
     ),
     (
-        "federation/wire/requests/rows.py",
+        "federation/wire/requests/kmeans.py",
         "lambda r: r.rows - r.once",
         "lambda r: r.rows",
         ("test_small_counts",),
@@ -99,8 +99,8 @@ KNOWN: list[tuple[str, str, str, tuple[str, ...]]] = [
     ),
     (
         "learners/hclt/tree/tree_em.py",
-        "spread + smoothing.emission * prior",
-        "spread + smoothing.emission / prior.size",
+        "spread + smoothing.of_column(j) * prior",
+        "spread + smoothing.of_column(j) / prior.size",
         ("test_latent_tree_em",),
     ),
     (

@@ -55,7 +55,8 @@ def _federated(record: encoding.Record) -> Density:
     from fedcircuits.federation.model.headed_federation import HeadedFederation
     from fedcircuits.federation.model.storage import from_record  # imported where it is needed
 
-    left = record.header.get("federation", {}).get("left", [])
+    described = record.header.get("federation")
+    left = described.get("left", []) if isinstance(described, dict) else None
     if not isinstance(left, list) or not all(isinstance(name, str) for name in left):
         raise StorageError("the federation in the file is not valid: who left it")
     return HeadedFederation.of(from_record(record, decode), left)

@@ -32,7 +32,7 @@ from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.queries.cells import grid_cells
 from fedcircuits.encoding import Record
-from fedcircuits.errors import StorageError, StructureError
+from fedcircuits.errors import MALFORMED, StorageError, StructureError
 from fedcircuits.schema import Grid, Schema, Table
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.grids.decimals import grid_from_json
@@ -323,15 +323,7 @@ class Circuit(Density):
             return _from_record(record.header, record.arrays)
         except StorageError:
             raise
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            IndexError,
-            AttributeError,
-            OverflowError,
-            RecursionError,
-        ) as error:
+        except MALFORMED as error:
             raise StorageError(f"the circuit in the file is not valid: {error}") from None
 
 

@@ -25,7 +25,7 @@ from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
-from fedcircuits.errors import StorageError, StructureError
+from fedcircuits.errors import MALFORMED, StorageError, StructureError
 from fedcircuits.schema import Schema
 
 
@@ -155,7 +155,7 @@ class Composite(OverParts):
             )
         except StorageError:
             raise
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except MALFORMED as error:
             raise StorageError(f"the model in the file is not valid: {error}") from None
 
 

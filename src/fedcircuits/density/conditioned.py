@@ -13,7 +13,7 @@ from fedcircuits.arrays import Array, FloatArray, IntArray
 from fedcircuits.density.density import Density
 from fedcircuits.density.hooks import outcome_codes
 from fedcircuits.encoding import Record
-from fedcircuits.errors import StorageError
+from fedcircuits.errors import MALFORMED, StorageError
 from fedcircuits.schema import Schema, Table
 from fedcircuits.schema.events import Region
 from fedcircuits.schema.events.region import region_from_json
@@ -182,6 +182,6 @@ class Conditioned(Density):
             for name, region in header.get("events", {}).items():
                 column = base.schema.position(name)
                 evidence = evidence.meeting(column, [region_from_json(region)])
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except MALFORMED as error:
             raise StorageError(f"the conditional in the file is not valid: {error}") from None
         return Conditioned(base, keep, evidence)

@@ -23,7 +23,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from fedcircuits import encoding
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
-from fedcircuits.errors import LearningError, QueryError, SchemaError, StorageError
+from fedcircuits.errors import MALFORMED, LearningError, QueryError, SchemaError, StorageError
 from fedcircuits.schema import Data, Schema, Table, Variable, read
 from fedcircuits.schema.table import Unknown
 from fedcircuits.schema.variable import Category
@@ -218,7 +218,7 @@ class Trees:
             label = Variable.from_json(record.header["label"])
         except StorageError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise StorageError(f"the trees in the file are not valid: {error!r}") from None
         features = FeatureMap(schema, arrays.pop("variable"), arrays.pop("category"))
         return Trees(features, label, **arrays)

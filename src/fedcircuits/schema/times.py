@@ -121,7 +121,8 @@ def to_numbers(cells: pd.Series[Any], time: str) -> FloatArray:
     elif zone:
         stamps = stamps.dt.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
         stamps = stamps.dt.tz_convert("UTC").dt.tz_localize(None)
-    seconds = (stamps - pd.Timestamp(0)) / pd.Timedelta(seconds=1)
+    # In microseconds: years beyond 2262 are more nanoseconds than there are.
+    seconds = (stamps.dt.as_unit("us") - pd.Timestamp(0).as_unit("us")) / pd.Timedelta(seconds=1)
     return np.asarray(seconds, dtype=float) / (DAY if time == "date" else 1.0)
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.batched import Question, What, answer_here
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import MALFORMED, FederationError
 from fedcircuits.federation.client.classifiers import Classifier
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import Lookup, fingerprint
@@ -152,7 +152,7 @@ class SentCells:
             raise FederationError(f"the events of a query's cells must be numbers of shape {shape}")
         try:
             regions = tuple(region_from_json(json.loads(text)) for text in request.events)
-        except (ValueError, TypeError, KeyError) as error:
+        except MALFORMED as error:
             raise FederationError(f"an event of a query cannot be read: {error!r}") from None
         return SentCells(*cells, regions, event_of.astype(np.int64))
 

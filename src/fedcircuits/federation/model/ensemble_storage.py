@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcircuits.density import Density
 from fedcircuits.encoding import Record
-from fedcircuits.errors import FederationError, StorageError
+from fedcircuits.errors import MALFORMED, FederationError, StorageError
 from fedcircuits.federation.client.classifiers import Classifier, classifier_from_record
 from fedcircuits.federation.model.definition4 import OPERATIONS
 from fedcircuits.federation.model.ensemble import FederatedEnsemble
@@ -82,5 +82,5 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
         )
     except StorageError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except MALFORMED as error:
         raise StorageError(f"the ensemble in the file is not valid: {error!r}") from None

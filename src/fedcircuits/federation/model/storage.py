@@ -19,7 +19,7 @@ from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.encoding import Record
-from fedcircuits.errors import FedcircuitsWarning, StorageError
+from fedcircuits.errors import MALFORMED, FedcircuitsWarning, StorageError
 from fedcircuits.federation.agreement import RULES
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
@@ -97,7 +97,7 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
         )
     except StorageError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except MALFORMED as error:
         raise StorageError(f"the federation in the file is not valid: {error!r}") from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedcircuits.errors import FedcircuitsError
+from fedcircuits.errors import MALFORMED, FedcircuitsError
 from fedcircuits.federation.policy.policy import Policy, PolicyError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import Step, level_of
@@ -109,6 +109,6 @@ def schema_fault(described: Schema, agreed: list[Any]) -> str | None:
             merged = Schema.merge({"": Schema((theirs,)), "mine": Schema((mine,))})[name]
             if replace(merged, ordered=theirs.ordered, unit=theirs.unit) != theirs:
                 return f"the column {name!r} is not agreed on as it was described"
-    except (FedcircuitsError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (FedcircuitsError, *MALFORMED) as error:
         return f"a schema that cannot be read ({type(error).__name__})"
     return None

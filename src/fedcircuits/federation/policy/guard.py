@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.errors import StorageError
+from fedcircuits.errors import MALFORMED, StorageError
 from fedcircuits.federation.policy.audit import SERVER, AuditLog, Handler
 from fedcircuits.federation.policy.consent import NO_ROW_EVIDENCE, consent, schema_fault
 from fedcircuits.federation.policy.policy import Policy, PolicyError
@@ -197,7 +197,7 @@ class Guarded:
             )
         try:
             request: m.Message = m.VERBS[verb].request.from_bytes(payload)
-        except (StorageError, KeyError, TypeError, ValueError, IndexError) as error:
+        except (StorageError, *MALFORMED) as error:
             raise PolicyError(f"a message that cannot be read: {error}") from None
         return request
 
@@ -212,7 +212,7 @@ class Guarded:
                 raise StorageError("a column's name is a string")
             tells_label = owns and declared.tells_label(vars(request))
             level = declared.level("server", vars(request))
-        except (StorageError, KeyError, TypeError, ValueError, IndexError) as error:
+        except (StorageError, *MALFORMED) as error:
             raise PolicyError(f"a message that cannot be read: {error}") from None
         if policy.columns is not None:
             # A label that another client owns may be sent to this one and named from then on.

@@ -17,7 +17,7 @@ from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt, n_states_of
-from fedcircuits.errors import ClientError, FedcircuitsError
+from fedcircuits.errors import MALFORMED, ClientError, FedcircuitsError
 from fedcircuits.federation.server.heads import ClientHead
 from fedcircuits.federation.server.server import Reply, Request, Server
 from fedcircuits.federation.wire import requests as m
@@ -157,7 +157,7 @@ def read_reports(client: str, found: tuple[m.JobReports, ...]) -> dict[str, tupl
     """Return what a client's learner reports about its fits, by the text of the job."""
     try:
         return {str(f.job): tuple(FitReport.from_json(r) for r in f.reports) for f in found}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise ClientError(client, f"a fit report that cannot be read: {error!r}") from None
 
 

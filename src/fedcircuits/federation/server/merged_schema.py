@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fedcircuits.errors import ClientError, FedcircuitsError, FederationError, SchemaError
+from fedcircuits.errors import MALFORMED, ClientError, FedcircuitsError, FederationError, SchemaError
 from fedcircuits.federation.client.describe import SKETCH_PARTS
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Schema, Sketch
@@ -17,7 +17,7 @@ def described_schema(client: str, found: m.Description) -> Schema:
     """Return the schema in a client's description; an error names the client."""
     try:
         return Schema.from_json(found.schema)
-    except (FedcircuitsError, KeyError, TypeError, ValueError) as error:
+    except (FedcircuitsError, *MALFORMED) as error:
         raise ClientError(client, f"a schema that cannot be read: {error}") from None
 
 

@@ -172,8 +172,9 @@ def power_means(
         p /= p.sum()
         return [float((p * d**k).sum()) for k in range(order + 1)]
     whole = [_all_integers(scale, shape, k) for k in range(order + 1)]
-    if np.isinf(length):
-        return whole
+    if length > 1e100:  # nothing beyond has mass; powers of it may be more than a double holds
+        line = [_line(length, scale, shape, k) for k in range(order + 1)]
+        return [w if np.isfinite(w) else on for w, on in zip(whole, line, strict=True)]
     beyond = float(np.exp(-shape * log_ratio(np.array(length), scale)))
     rest = [_all_integers(scale + length, shape, k) for k in range(order + 1)]
     moved = [

@@ -20,7 +20,7 @@ from fedcircuits.circuits.queries.moments import total_variance
 from fedcircuits.density import Density, powers
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.fit_report import FitReport
-from fedcircuits.errors import StorageError
+from fedcircuits.errors import MALFORMED, StorageError
 from fedcircuits.learners.einet.density import tensor_queries
 from fedcircuits.learners.einet.density.columns import Column, decode, encode, power_table
 from fedcircuits.learners.einet.density.spreads import Spread, covariances, leaf_spreads, variances
@@ -376,7 +376,7 @@ class EiNetDensity(Density):
                 Schema.from_json(header["schema"]), network, params, columns, header["label"],
                 None if report is None else FitReport.from_json(report), batch,
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
+        except (*MALFORMED, AssertionError) as error:
             raise StorageError(f"the EiNet in the file is damaged: {error!r}") from error
 
 

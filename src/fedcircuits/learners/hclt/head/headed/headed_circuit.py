@@ -23,7 +23,7 @@ from fedcircuits.density import Density, outcome_codes, powers
 from fedcircuits.density.by_state import Expanded, events_by_state
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.encoding import Record
-from fedcircuits.errors import StorageError
+from fedcircuits.errors import MALFORMED, StorageError
 from fedcircuits.learners.hclt.head.headed.completions import Completions
 from fedcircuits.learners.hclt.head.headed.estimates import (
     error_given_label,
@@ -369,5 +369,5 @@ class HeadedCircuit(LabelHead):
             return HeadedCircuit(*parts_of(record))
         except StorageError:
             raise
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except MALFORMED as error:
             raise StorageError(f"the headed circuit in the file is not valid: {error}") from None
