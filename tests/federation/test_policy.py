@@ -515,6 +515,8 @@ def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
         ("id = 3", "id is the name of a column, found 3"),
         ('kinds = "x"', "kinds maps columns to one of"),
         ('[kinds]\nx = "number"', "kinds maps columns to one of 'continuous'"),
+        ('[kinds]\nx = ["continuous"]', "kinds maps columns to one of 'continuous'"),
+        ("[kinds]\nx = {a = 1}", "kinds maps columns to one of 'continuous'"),
         ("min_rows = ", "is not TOML"),
     ],
 )

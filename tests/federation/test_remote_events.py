@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,10 @@ import pytest
 
 import fedcircuits as fc
 from contracts.federations import ID, LABEL, split
+from contracts.messages import example
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.client.answer import SentCells
+from fedcircuits.federation.wire import requests as m
 
 GIVEN = {"height": fc.between(0.2, 1.6), "colour": fc.not_("red")}
 EVENT = {"visits": fc.above(2), "size": fc.not_(fc.one_of([]))}
@@ -68,3 +73,18 @@ def test_rows_by_id_with_an_event_do_not_look_up_its_cell() -> None:
     without = away.log_prob(pd.DataFrame({ID: ids}))
     assert np.isfinite(with_event).all()
     assert not np.allclose(with_event, without)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1, 2", "{}", "null", '{"kind": []}'])
+def test_an_event_that_cannot_be_read_is_refused(text: str) -> None:
+    asked, one = example(m.Query), np.zeros((1, 1))
+    query = replace(
+        asked,
+        columns=["height"],
+        values=one,
+        observed=one.astype(bool),
+        events=type(asked.events)([text]),
+        event_of=one.astype(np.int64),
+    )
+    with pytest.raises(FederationError, match="an event of a query cannot be read"):
+        SentCells.of(query)

@@ -173,3 +173,13 @@ def test_files_without_shapes_have_even_bins() -> None:
     grid = Grid.from_json(record)
     assert not np.any(grid.tilts)
     assert grid.shapes == (4.0, 4.0)
+
+
+@pytest.mark.parametrize("shape", [2.5, 1.5, 0.8])
+def test_a_tail_of_enormous_length_has_finite_means(shape: float) -> None:
+    found, endless = (tails.power_means(end, 3.0, shape, 2, True) for end in (1e200, np.inf))
+    line = tails.power_means(1e200, 3.0, shape, 2, False)
+    for mean, whole, on_the_line in zip(found, endless, line, strict=True):
+        wanted = whole if np.isfinite(whole) else on_the_line
+        assert mean == pytest.approx(wanted, rel=1e-6)
+        assert np.isfinite(mean)

@@ -321,3 +321,21 @@ def test_evidence_as_text_takes_the_dates_and_decimal_commas_that_files_hold() -
         asked("day>01/02/2024")
     with pytest.raises(QueryError, match="expected a number, found '1,234'"):
         asked("share<1,234")
+
+
+def test_a_day_in_the_year_9999_is_a_day() -> None:
+    days = [*DAYS.dt.strftime("%Y-%m-%d"), "9999-12-31"]
+    frame = pd.DataFrame({"day": days, "x": np.arange(91) % 5})
+    schema = fc.Schema.infer(frame, {"day": "continuous"})
+    assert schema["day"].time == "date"
+    found = schema.encode(frame).values[:, schema.position("day")]
+    assert found[-1] == (datetime.date(9999, 12, 31) - datetime.date(1970, 1, 1)).days
+    assert np.isfinite(fc.learn(frame, learner="factorised").log_prob(frame)).all()
+
+
+def test_a_day_in_the_year_9999_comes_back() -> None:
+    days = [*DAYS.dt.strftime("%Y-%m-%d"), "9999-12-31"]
+    schema = fc.Schema.infer(pd.DataFrame({"day": days}), {"day": "continuous"})
+    table = schema.encode(pd.DataFrame({"day": days}))
+    back = schema.decode(table.values, table.index)["day"]
+    assert str(back.iloc[-1])[:10] == "9999-12-31"

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fedcircuits.errors import MALFORMED, ClientError, FedcircuitsError, FederationError, SchemaError
+from fedcircuits.errors import (
+    MALFORMED,
+    ClientError,
+    FedcircuitsError,
+    FederationError,
+    SchemaError,
+)
 from fedcircuits.federation.client.describe import SKETCH_PARTS
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Schema, Sketch
