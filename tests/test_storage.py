@@ -493,3 +493,16 @@ def test_copies_of_a_model_that_has_answered_hold_no_addresses() -> None:
             assert "compiled" not in getattr(found, "__dict__", {})
         pd.testing.assert_frame_equal(again.predict_proba(rows, "b"), before[0])
         pd.testing.assert_series_equal(again.expectation("a", rows[["b"]]), before[1])
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_header_has_finite_numbers(number: str) -> None:
+    def packed(value: str) -> bytes:
+        head = {"format": encoding.FORMAT, "version": encoding.VERSION, "kind": "x"}
+        text = json.dumps({**head, "header": {"epsilon": "?"}}).replace('"?"', value)
+        metadata = {"fedcircuits": text, "sha256": encoding._digest(text, {})}
+        return joined({"__metadata__": metadata}, b"")
+
+    assert encoding.unpack(packed("1e99")).header == {"epsilon": 1e99}
+    with pytest.raises(StorageError, match="not one of fedcircuits"):
+        encoding.unpack(packed(number))

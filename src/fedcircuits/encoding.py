@@ -78,6 +78,14 @@ def _digest(text: str, arrays: dict[str, Array]) -> str:
     return digest.hexdigest()
 
 
+def _finite(text: str) -> float:
+    """Return a number of a header; NaN and infinity pass every comparison with a limit."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number of a header")
+    return value
+
+
 def pack(record: Record, answers: str | None = None) -> bytes:
     """Return the bytes of a record, the same each time.
 
@@ -121,7 +129,7 @@ def unpack(
     metadata = _metadata(data, name)
     try:
         text = metadata["fedcircuits"]
-        head = json.loads(text)
+        head = json.loads(text, parse_float=_finite, parse_constant=_finite)
         found, version = head["format"], head["version"]
         record_kind, header = head["kind"], head["header"]
     except (KeyError, TypeError, ValueError, RecursionError):

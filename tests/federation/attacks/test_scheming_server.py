@@ -428,3 +428,39 @@ def test_a_rule_with_row_evidence_needs_one_owner() -> None:
     for rule in ("em", "joint"):
         with pytest.raises(FederationError, match="trust='one owner'"):
             fc.federate(halves, id="pid", label="diag", agreement=rule, learner="mixture")
+
+
+def test_epsilon_that_was_spent_is_not_given_back(tmp_path: Path) -> None:
+    bank = silo(Policy(columns=("salary", "age", "diag"), id="pid", epsilon=1.5), tmp_path / "log")
+    bank.propose()
+    bank.agree()
+    bank.ask("align", m.Align(np.arange(N)), m.Ready)
+    told = [clusters(bank, ["salary", "age", "diag"], 4, epsilon=e) for e in (1.0, -5.0, 1.2)]
+    assert [isinstance(each, m.Clustered) for each in told] == [True, False, False]
+    assert "epsilon = -5, expected a number from 0 on" in str(told[1])
+    assert "epsilon 1.2 after 1 over all runs" in str(told[2])
+
+
+ODD_STEPS = [
+    Step("cluster", 1, {"no such field": 3}),
+    Step("cluster", 1, {"columns": 3}),
+    Step("cluster", 1, {"n_clusters": "many", "epsilon": []}),
+    Step("cluster", 1, {"n_clusters": {}}),
+    Step("cluster", -1000, {"n_clusters": 4}),
+    Step("fit", -1),
+]
+
+
+@pytest.mark.parametrize("at", range(len(ODD_STEPS)))
+def test_an_odd_plan_admits_nothing_and_the_next_one_works(at: int) -> None:
+    bank = silo()
+    columns = ["salary", "age", "diag"]
+    odd = m.PlannedRule("odd", (ODD_STEPS[at],))
+    told = bank.ask("propose", plan(columns, candidates=(odd,)), m.Consent)
+    if isinstance(told, m.Consent):
+        bank.agree()
+        bank.ask("align", m.Align(np.arange(N)), m.Ready)
+        assert "refuses 'cluster'" in str(clusters(bank, columns, 4))
+    for tries in (0, -3):
+        assert "negative number" in str(bank.propose(tries=tries))
+    assert isinstance(bank.propose(), m.Consent)

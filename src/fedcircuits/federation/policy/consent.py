@@ -36,6 +36,8 @@ def consent(plan: m.Plan, policy: Policy, columns: Sequence[str]) -> dict[str, s
     unknown = [s.verb for s in _steps(plan) if s.verb not in VERBS]
     if unknown:
         raise PolicyError(f"the plan has a message {unknown[0]!r}, which there is not")
+    if plan.tries < 1 or any(s.most < 0 for s in _steps(plan)):  # fewer than none cost less
+        raise PolicyError("the plan has a negative number of messages")
     if policy.placement == "remote" and plan.placement != "remote":
         raise PolicyError(
             "models would be taken away; they stay here: federate with placement='remote' "

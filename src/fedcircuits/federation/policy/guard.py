@@ -64,6 +64,10 @@ class Guarded:
                 return self._handle(verb, payload, sender)
             except PolicyError as error:
                 return self._audit.refuse(verb, len(payload), sender, str(error))
+            except MALFORMED as error:  # of a plan or request that says nothing clear
+                _log.warning("client %r was asked %r: %r", self.name, verb[:40], error)
+                why = f"a message that cannot be read ({type(error).__name__})"
+                return self._audit.refuse(verb, len(payload), sender, why)
 
     def _handle(self, verb: str, data: bytes, sender: str) -> bytes:
         largest = self._policy.max_message_bytes
@@ -212,6 +216,7 @@ class Guarded:
                 raise StorageError("a column's name is a string")
             tells_label = owns and declared.tells_label(vars(request))
             level = declared.level("server", vars(request))
+            epsilon = declared.epsilon(vars(request))
         except (StorageError, *MALFORMED) as error:
             raise PolicyError(f"a message that cannot be read: {error}") from None
         if policy.columns is not None:
@@ -225,6 +230,8 @@ class Guarded:
                 )
         if asked.fault is not None:
             raise PolicyError(f"it asks for {asked.fault}")
+        if not 0 <= epsilon < np.inf:  # would give back what was spent
+            raise PolicyError(f"it asks with epsilon = {epsilon:g}, expected a number from 0 on")
         if tells_label and policy.label != "sent":
             raise PolicyError(f"it asks for {m.tells_label_of_rows(policy.label)}")
         by_id = policy.rows_by_id and verb == m.QUERY.name  # which is a consent of its own
