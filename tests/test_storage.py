@@ -31,7 +31,7 @@ from contracts.mutations import (
     put,
 )
 from fedcircuits import Circuit, Schema, Variable, build, encoding
-from fedcircuits.api.load import from_bytes
+from fedcircuits.api.load import from_bytes, from_file_bytes
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.encoding import Record
 from fedcircuits.errors import StorageError
@@ -506,3 +506,31 @@ def test_a_header_has_finite_numbers(number: str) -> None:
     assert encoding.unpack(packed("1e99")).header == {"epsilon": 1e99}
     with pytest.raises(StorageError, match="not one of fedcircuits"):
         encoding.unpack(packed(number))
+
+
+def saved_federation(folder: Path, **how: Any) -> Record:
+    rows = pd.DataFrame({"x": np.arange(40) % 3, "y": np.arange(40) // 20})
+    halves = {"a": rows.iloc[::2], "b": rows.iloc[1::2]}
+    fc.federate(halves, label="y", learner="factorised", **how).save(folder / "model.fc")
+    return encoding.unpack((folder / "model.fc").read_bytes())
+
+
+@pytest.mark.parametrize("odd", [None, 3, "x", ["left"], {"left": 3}, {"left": [3]}])
+def test_a_federation_that_is_described_by_something_else_is_refused(
+    odd: Any, tmp_path: Path
+) -> None:
+    record = saved_federation(tmp_path, agreement="product")
+    record.header["federation"] = odd
+    with pytest.raises(StorageError, match="the federation in the file is not valid"):
+        from_bytes(encoding.pack(record))
+
+
+@pytest.mark.parametrize("odd", [3, [], ["customer"], {}, True])
+def test_an_id_that_is_no_name_is_refused(odd: Any, tmp_path: Path) -> None:
+    federation = saved_federation(tmp_path, agreement="product")
+    federation.header["federation"]["id"] = odd
+    ensemble = saved_federation(tmp_path, operation="vote")
+    ensemble.header["id"] = odd
+    for record in (federation, ensemble):
+        with pytest.raises(StorageError, match="the id in the file is not valid"):
+            from_file_bytes(encoding.pack(record), "model.fc")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from contracts.federations import local
+from contracts.federations import ID, LABEL, local, split
 from contracts.rule import small_table
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.client.label.tilting import packed_scores
@@ -184,3 +184,26 @@ def test_a_piece_of_another_run_is_refused() -> None:
     run(b"other rows")
     with pytest.raises(FedcircuitsError, match="another client, run"):
         boxes["b"].open("s", expected)
+
+
+def test_lengths_of_sealed_pieces_say_nothing_of_cells() -> None:
+    """The cells of every column in another order: no length of a sealed piece differs."""
+
+    def lengths(seed: int | None) -> set[tuple[str, str, int]]:
+        clients = split("vertical")
+        rng = np.random.default_rng(seed)
+        for client, frame in clients.items():
+            mixed = {n: rng.permutation(frame[n]) for n in frame.columns if n != ID}
+            clients[client] = frame if seed is None else frame.assign(**mixed)
+        engine = Recorder(local(clients))
+        fc.federate(engine=engine, id=ID, label=LABEL, agreement="product")
+        sealed = {name for name, verb in m.VERBS.items() if verb.reply is m.Sealed}
+        return {
+            (x.verb, x.client, len(x.data))
+            for x in engine.messages
+            if not x.to_client and x.verb in sealed
+        }
+
+    found = lengths(None)
+    assert found
+    assert lengths(1) == found

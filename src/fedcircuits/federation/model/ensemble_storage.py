@@ -13,6 +13,7 @@ from fedcircuits.errors import MALFORMED, FederationError, StorageError
 from fedcircuits.federation.client.classifiers import Classifier, classifier_from_record
 from fedcircuits.federation.model.definition4 import OPERATIONS
 from fedcircuits.federation.model.ensemble import FederatedEnsemble
+from fedcircuits.federation.model.storage import id_of
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.schema import Schema
@@ -78,7 +79,7 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
             setting=header["setting"],
             ledger=Ledger.from_totals(header["ledger"]),
             dropped={str(k): str(v) for k, v in header["dropped"].items()},
-            id=header["id"],
+            id=id_of(header),
         )
     except StorageError:
         raise

@@ -92,13 +92,21 @@ def from_record(record: Record, decode: Callable[[Record], Density]) -> Federate
             ledger=Ledger.from_totals(header["ledger"]),
             dropped={str(k): str(v) for k, v in header["dropped"].items()},
             n_rows={str(k): int(v) for k, v in header["n_rows"].items()},
-            id=header["id"],
+            id=id_of(header),
             why=_why(header),
         )
     except StorageError:
         raise
     except MALFORMED as error:
         raise StorageError(f"the federation in the file is not valid: {error!r}") from None
+
+
+def id_of(header: dict[str, Any]) -> str | None:
+    """Return the name of the id column that a file has; None for none."""
+    found = header["id"]
+    if found is not None and not isinstance(found, str):
+        raise StorageError(f"the id in the file is not valid: a column's name, found {found!r}")
+    return found
 
 
 def _why(header: dict[str, Any]) -> Why | None:

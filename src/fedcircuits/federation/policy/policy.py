@@ -106,10 +106,10 @@ class Policy:
             found = getattr(self, name)
             if found is not None and not isinstance(found, str):
                 raise PolicyError(f"{name} is the name of a column, found {found!r}")
-        known = get_args(Kind)
-        if not isinstance(self.kinds, Mapping) or any(k not in known for k in self.kinds.values()):
+        kinds = get_args(Kind)
+        if not isinstance(self.kinds, Mapping) or any(k not in kinds for k in self.kinds.values()):
             raise PolicyError(
-                f"kinds maps columns to one of {_listed(known)}, found {self.kinds!r}"
+                f"kinds maps columns to one of {_listed(kinds)}, found {self.kinds!r}"
             )
         if not isinstance(self.missing_values, (list, tuple)):
             raise PolicyError(f"missing_values is a list, found {self.missing_values!r}")
