@@ -24,6 +24,7 @@ DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
     "headed_circuit": lambda record: _headed_circuit(record),
     "federated": lambda record: _federated(record),
     "einet": lambda record: _einet(record),
+    "classified_einet": lambda record: _classified_einet(record),
 }
 
 
@@ -49,6 +50,12 @@ def _einet(record: encoding.Record) -> Density:
     from fedcircuits.learners.einet import EiNetDensity  # needs torch, so only when asked for
 
     return EiNetDensity.from_record(record)
+
+
+def _classified_einet(record: encoding.Record) -> Density:
+    from fedcircuits.learners.einet import ClassifiedEiNet  # needs torch
+
+    return ClassifiedEiNet.from_record(record)
 
 
 def _federated(record: encoding.Record) -> Density:

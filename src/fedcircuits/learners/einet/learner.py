@@ -16,6 +16,8 @@ from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import LearningError
 from fedcircuits.learners.einet.density.columns import Column, column_of, encode, is_level
 from fedcircuits.learners.einet.density.einet_density import EiNetDensity
+from fedcircuits.learners.einet.head.classified_einet import ClassifiedEiNet
+from fedcircuits.learners.einet.head.fit_head import with_head
 from fedcircuits.learners.einet.leaves import (
     Bernoulli,
     Binomial,
@@ -71,6 +73,9 @@ class EiNet:
         fine_tune: Most epochs of ascent on log p(label | rest) after EM, of which those are kept
             that help a tenth of the rows, held out for it (see `training/fine_tune.py`); 0 for
             none.
+        head: Whether a convolutional network may predict the label of images, where held-out
+            images say that it pays (see `head/`); answers about the label of images with missing
+            pixels are then estimates. False is exact throughout.
         colour: "ycocg" learns red, green and blue pixels as Y, Co and Cg (reversible, so that a
             log-mass means the same); "rgb" as they are.
         pieces: Cells per side of a Poon-Domingos grid.
@@ -105,6 +110,7 @@ class EiNet:
     label: str | None = None
     class_sums: ClassSums = "own"
     fine_tune: int = 0
+    head: bool = True
     colour: Colour = "rgb"
     pieces: int | tuple[int, int] = 8
     depth: int = 4
@@ -167,7 +173,7 @@ class EiNet:
         """Return the learner that leaves columns, categories and grids as they were agreed."""
         return replace(self, agreed_schema=True)
 
-    def fit(self, table: Table, rng: np.random.Generator) -> EiNetDensity:
+    def fit(self, table: Table, rng: np.random.Generator) -> EiNetDensity | ClassifiedEiNet:
         """Learns a density of the table's variables.
 
         Args:
@@ -236,9 +242,10 @@ class EiNet:
             state.history,
             _fine_tuning(losses),
         )  # fmt: skip
-        return EiNetDensity(
+        found = EiNetDensity(
             table.schema, network, params, columns, self.label, report, max(64, self.batch)
         )
+        return with_head(found, table, rng, device) if self.label and self.head else found
 
     def _width(self, device: torch.device, n_copies: int) -> int:
         """Return the nodes per region; copies for classes are narrower, so that the cost is not."""

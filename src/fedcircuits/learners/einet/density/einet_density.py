@@ -75,7 +75,7 @@ class EiNetDensity(Density):
         return self.schema.select([n for n in self.schema.names if n != self.label])
 
     @cached_property
-    def _at(self) -> NDArray[np.int64]:
+    def inner_columns(self) -> NDArray[np.int64]:
         """Columns of the inner variables in the schema."""
         return np.array([self.schema.position(n) for n in self._inner.names], dtype=np.int64)
 
@@ -111,7 +111,10 @@ class EiNetDensity(Density):
     def _coded_rows(self, table: Table) -> tuple[Rows, FloatArray]:
         """Numbers for leaves, known mask and labels; and what the coding adds to log-densities."""
         inner = Table(
-            self._inner, table.values[:, self._at], table.observed[:, self._at], table.index
+            self._inner,
+            table.values[:, self.inner_columns],
+            table.observed[:, self.inner_columns],
+            table.index,
         )
         x, observed, gain = encode(self._inner, self.columns, inner)
         labels = None
@@ -155,7 +158,7 @@ class EiNetDensity(Density):
     def _joined(self, inner: Tensor, classes: Tensor) -> FloatArray:
         """Leaf values and classes as columns of the schema, still coded."""
         answer = np.zeros((len(inner), len(self.schema)))
-        answer[:, self._at] = inner.cpu().numpy()
+        answer[:, self.inner_columns] = inner.cpu().numpy()
         if self.label is not None:
             answer[:, self.schema.position(self.label)] = classes.cpu().numpy()
         return answer
@@ -164,7 +167,9 @@ class EiNetDensity(Density):
         self, coded: FloatArray, table: Table, rng: np.random.Generator | None
     ) -> FloatArray:
         values = coded.copy()
-        values[:, self._at] = decode(self._inner, self.columns, coded[:, self._at], rng)
+        values[:, self.inner_columns] = decode(
+            self._inner, self.columns, coded[:, self.inner_columns], rng
+        )
         return np.where(table.observed, table.values, values)
 
     def sample_table(self, table: Table, rng: np.random.Generator) -> FloatArray:
@@ -240,7 +245,7 @@ class EiNetDensity(Density):
                 inner, classes = tensor_queries.expectations(
                     self.network, params, part.x, known, part.labels, tables, power
                 )
-                answer[here, self._at] += inner.cpu().numpy() * factor
+                answer[here, self.inner_columns] += inner.cpu().numpy() * factor
                 if self.label is not None and power == order:
                     at = self.schema.position(self.label)
                     codes = np.arange(self.network.n_classes, dtype=float)
@@ -272,7 +277,7 @@ class EiNetDensity(Density):
         for here, part, known, params in self._parts(table):
             spreads = [spread.to(params.device) for spread in self._spreads]
             inner, classes = variances(self.network, params, spreads, part.x, known, part.labels)
-            answer[here, self._at] = inner.cpu().numpy()
+            answer[here, self.inner_columns] = inner.cpu().numpy()
             if self.label is not None:
                 numbers, real = self._class_values()
                 share = classes.double().cpu().numpy() * real  # (rows, classes)
@@ -290,7 +295,7 @@ class EiNetDensity(Density):
             return self.unrolled.covariance_table(evidence, columns)
         (_, part, known, params), *_ = self._parts(evidence)
         spreads = [spread.to(params.device) for spread in self._spreads]
-        place = {int(column): at for at, column in enumerate(self._at)}
+        place = {int(column): at for at, column in enumerate(self.inner_columns)}
         inner = [at for at, column in enumerate(columns) if column in place]
         chosen = np.array([place[columns[at]] for at in inner], dtype=np.int64)
         matrix, classes, means = (
