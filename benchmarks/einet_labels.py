@@ -1,9 +1,10 @@
-"""Labels of EiNets: accuracy and likelihood by how classes are built in, on digits and MNIST.
+"""Labels of EiNets: accuracy and likelihood by how classes are built in, on three sets of images.
 
     python benchmarks/einet_labels.py [--data DIR] [--seeds 3] [--images 3000] [--only digits]
 
-Rows: no label (likelihood alone), one root a class, sums of their own for every class, and the
-same with fine-tuning chosen on a tenth of the training rows; beside a random forest.
+Rows: no label (likelihood alone), one root a class, sums of their own for every class, the same
+with fine-tuning chosen on a tenth of the training rows, and the default, sums of their own with a
+convolutional network for the label; beside a random forest.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ import tables
 
 MODELS: dict[str, dict[str, Any] | None] = {
     "no label": None,
-    "one root a class": {"class_sums": "shared"},
-    "sums of their own": {},
-    "sums of their own, fine-tuned": {"fine_tune": 6},
+    "one root a class": {"class_sums": "shared", "head": False},
+    "sums of their own": {"head": False},
+    "sums of their own, fine-tuned": {"fine_tune": 6, "head": False},
+    "default: sums of their own, head": {},
 }
 
 
@@ -37,7 +39,7 @@ def images_of(name: str, folder: Path, seed: int, most: int) -> tuple[Any, Any, 
         order = rng.permutation(len(images))
         train, test = order[:1347], order[1347:]
         return images[train], labels[train], images[test], labels[test]
-    found = np.load(folder / "mnist.npz")
+    found = np.load(folder / f"{name}.npz")
     kept = rng.permutation(len(found["x_train"]))[:most]
     test = (found["x_test"][:2000], found["y_test"][:2000].astype(int))
     return found["x_train"][kept], found["y_train"][kept].astype(int), *test
@@ -70,7 +72,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=tables.ROOT.parent / "shared" / "data")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--images", type=int, default=3000)
-    parser.add_argument("--only", nargs="*", default=["digits", "mnist"])
+    parser.add_argument("--only", nargs="*", default=["digits", "mnist", "fashion_mnist"])
     given = parser.parse_args()
     rows = []
     for name in given.only:
@@ -87,8 +89,9 @@ def main() -> None:
         f"python benchmarks/einet_labels.py --seeds {given.seeds} --images {given.images}"
         f" --only {' '.join(given.only)}",
         ["Hidden tree, categorical leaves, ten epochs, default width; mean and standard deviation "
-         "(n - 1) over seeds, which draw training and test images (MNIST: training images).",
-         "MNIST: 2,000 test images."],
+         "(n - 1) over seeds, which draw training and test images "
+         "(MNIST, Fashion-MNIST: training images).",
+         "MNIST and Fashion-MNIST: 2,000 test images."],
     )  # fmt: skip
 
 

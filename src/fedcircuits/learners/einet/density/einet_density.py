@@ -22,6 +22,7 @@ from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import MALFORMED, StorageError
 from fedcircuits.learners.einet.density import tensor_queries
+from fedcircuits.learners.einet.density.climbing import Question, most_probable
 from fedcircuits.learners.einet.density.columns import Column, decode, encode, power_table
 from fedcircuits.learners.einet.density.spreads import Spread, covariances, leaf_spreads, variances
 from fedcircuits.learners.einet.density.unroll import MAX_UNROLLED, unrolled_circuit
@@ -204,15 +205,13 @@ class EiNetDensity(Density):
         return found
 
     def mpe_table(self, table: Table) -> FloatArray:
-        """(n, D) the rows with missing cells filled by max-product decoding."""
+        """(n, D) the rows with missing cells filled by the best of several climbed decodings."""
         if table.events is not None:
             return self.unrolled.mpe_table(table)
         coded = np.zeros((len(table), len(self.schema)))
         for here, part, known, params in self._parts(table):
-            best = tensor_queries.decode(
-                self.network, params, part.x, known, part.labels, self._mode_bonus
-            )
-            coded[here] = self._joined(*best)
+            asked = Question(self.network, params, part.x, known, part.labels, self._mode_bonus)
+            coded[here] = self._joined(*most_probable(asked))
         return self._decoded(coded, table, None)
 
     def _tables(self, order: int) -> list[Tensor]:

@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from scipy import special
@@ -25,7 +26,7 @@ from fedcircuits.learners.einet.density.einet_density import EiNetDensity
 from fedcircuits.learners.einet.head.conv_net import ConvNet
 from fedcircuits.schema import Table
 
-DRAWN, LISTED = 64, 256
+DRAWN, LISTED = 32, 256
 Parts = tuple[IntArray, FloatArray, FloatArray]  # row, values (N, D), weight
 _AT_ONCE = 4096
 _NORMAL = 1.959963984540054
@@ -111,8 +112,9 @@ class Completer:
 
     def _completions(self, rows: Table, allowed: BoolArray, n_drawn: int) -> Completed:
         gaps = ~rows.observed[:, self.pixels]
-        count = np.where(gaps, self._n_values, 1.0).prod(axis=1)
-        listed = (count > 0) & (count <= LISTED) & ~(rows.known & ~rows.observed).any(axis=1)
+        with np.errstate(divide="ignore"):
+            log_count = np.where(gaps, np.log(self._n_values), 0.0).sum(axis=1)
+        listed = np.exp(np.minimum(log_count, 700.0)) <= LISTED * (1 + 1e-9)
         row, values, weight = _joined(
             self._all(rows, np.flatnonzero(listed)),
             self._drawn(rows, np.flatnonzero(~listed), allowed, n_drawn),
@@ -125,20 +127,24 @@ class Completer:
 
     @cached_property
     def _n_values(self) -> FloatArray:
-        """(D - 1,) how many values a pixel has; 0 where they cannot be listed."""
+        """(D - 1,) how many values a pixel has; infinite where they cannot be listed."""
         return np.array(
-            [c.n_values if c.kind in ("level", "code") else 0 for c in self.base.columns], float
+            [c.n_values if c.kind in ("level", "code") else np.inf for c in self.base.columns]
         )
 
     def _all(self, rows: Table, which: IntArray) -> Parts:
         """Every completion of some rows, weighted by m(x | known pixels)."""
         row, values = [np.zeros(0, dtype=np.int64)], [np.zeros((0, rows.values.shape[1]))]
         for at in which:
-            open_at = self.pixels[~rows.observed[at, self.pixels]]
-            sizes = self._n_values[~rows.observed[at, self.pixels]].astype(int)
-            cells = np.indices(tuple(sizes)).reshape(len(sizes), -1).T  # (completions, gaps)
+            gaps = np.flatnonzero(~rows.observed[at, self.pixels])
+            choices = [np.arange(self._n_values[j]) for j in gaps]
+            for j, column in enumerate(self.pixels[gaps]):
+                for region, of in rows.regions_at(int(column)):
+                    if at in of:
+                        choices[j] = choices[j][region.contains(choices[j])]
+            cells = np.array(list(product(*choices))).reshape(-1, gaps.size)  # (completions, gaps)
             found = np.repeat(rows.values[[at]], len(cells), axis=0)
-            found[:, open_at] = cells
+            found[:, self.pixels[gaps]] = cells
             values.append(found)
             row.append(np.full(len(cells), at))
         owner, whole = np.concatenate(row), np.concatenate(values)
