@@ -236,7 +236,9 @@ void grid_locate(int64_t n, const double *x, const int64_t *ends, const double *
 #undef REAL
 #undef NAME
 
+#include "additive.inc"
 #include "boost.inc"
 #include "circuit_pass.inc"
 #include "pairs.inc"
+#include "patterns.inc"
 #include "trees.inc"

@@ -30,10 +30,11 @@ from fedcircuits.learners.hclt.tilt.tilt_fit import log_total
 from fedcircuits.learners.hclt.tree.chow_liu import one_hot
 from fedcircuits.learners.hclt.tree.tree_em import column_marginals
 from fedcircuits.learners.prepare import Coded
+from fedcircuits.native import Kernels, kernels
 
 _N_STEPS, _MEMORY = 40, 12
 # Up to so many cells a dense product takes less time than a sparse one takes to begin.
-_DENSE_CELLS = 2**17
+_DENSE_CELLS = 2**15
 _UPDATES = ("fine", "fine", "both", "both")
 
 Tables = tuple[FloatArray, FloatArray, FloatArray]
@@ -49,8 +50,6 @@ class AdditiveRows:
         weights: (n,) summing to one.
         n_effective: rows behind the weights.
         offset: (n, Y) what others say of each row, in logs.
-        both: (n, W + C) the same states beside their coarse groups; few numbers are dense.
-        transposed: (W + C, n) of it.
     """
 
     indicator: sparse.csr_matrix
@@ -58,8 +57,6 @@ class AdditiveRows:
     weights: FloatArray
     n_effective: float
     offset: FloatArray
-    both: sparse.csr_matrix | FloatArray
-    transposed: sparse.csr_matrix | FloatArray
 
     @property
     def n_classes(self) -> int:
@@ -70,19 +67,18 @@ class AdditiveRows:
     def of(
         codes: IntegerArray,
         cards: tuple[int, ...],
-        layout: TiltLayout,
         labels: IntegerArray,
         weights: FloatArray,
         offset: FloatArray,
     ) -> AdditiveRows:
-        """Rows of states (n, D), -1 where missing, with what evaluations need of them."""
-        indicator = one_hot(codes, cards)
-        both = sparse.hstack([indicator, indicator @ layout.coarse_of]).tocsr()
-        transposed = both.T.tocsr()
-        if both.shape[0] * both.shape[1] <= _DENSE_CELLS:
-            both, transposed = both.toarray(), transposed.toarray()
+        """Rows of states (n, D), -1 where missing, with labels and weights (n,)."""
         total = float(weights.sum())
-        return AdditiveRows(indicator, labels, weights / total, total, offset, both, transposed)
+        indicator = one_hot(codes, cards)
+        indicator.indptr = indicator.indptr.astype(np.int32, copy=False)
+        indicator.indices = indicator.indices.astype(np.int32, copy=False)
+        classes = np.ascontiguousarray(labels, dtype=np.int64)
+        offset = np.ascontiguousarray(offset, dtype=np.float64)
+        return AdditiveRows(indicator, classes, weights / total, total, offset)
 
 
 class AdditiveProblem:
@@ -96,7 +92,9 @@ class AdditiveProblem:
         Y = rows.n_classes
         self._sizes = [Y, Y * layout.n_fine, Y * layout.n_coarse]
         self._columns = n_columns
-        self._every = np.arange(len(rows.labels))
+        self._coarse_of = layout.coarse_of  # (W, C)
+        if layout.n_fine * layout.n_coarse <= _DENSE_CELLS:
+            self._coarse_of = layout.coarse_of.toarray()
         share = np.bincount(rows.labels, rows.weights, minlength=Y)
         variance = rows.n_effective * share * (1 - share) + 1e-6
         cells = np.asarray(rows.indicator.T @ rows.weights)
@@ -118,16 +116,48 @@ class AdditiveProblem:
         """Inverse of `unpack`."""
         return np.asarray(np.concatenate([c, fine.ravel(), coarse.ravel()]) / self._scale)
 
+    def _cell_tilts(self, tables: Tables) -> FloatArray:
+        """(W, Y) what each state adds to the logits, coarse part included."""
+        return np.ascontiguousarray(tables[1].T + self._coarse_of @ tables[2].T)
+
     def logits(self, tables: Tables) -> FloatArray:
         """(n, Y) unnormalised logs."""
-        c, fine, coarse = tables
-        g = np.concatenate([fine, coarse], axis=1).T  # (W + C, Y)
-        return np.asarray(self.rows.both @ g + c + self.rows.offset)
+        rows = self.rows
+        return np.asarray(rows.indicator @ self._cell_tilts(tables) + tables[0] + rows.offset)
 
     def __call__(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Return objective and gradient at a packed vector."""
         tables = self.unpack(vector)
-        rows, D, every = self.rows, self._columns, self._every
+        native, rows = kernels(), self.rows
+        value, d_c, cells = (
+            self._of_rows(tables) if native is None else self._compiled(native, tables)
+        )
+        d_g, d_coarse = cells.T, (self._coarse_of.T @ cells).T  # (Y, W), (Y, C)
+        for penalty, table, slope_of in (
+            (fine_penalty, tables[1], d_g),
+            (coarse_penalty, tables[2], d_coarse),
+        ):
+            cost, slope = penalty(table, self.prior, self.layout)
+            value += cost / rows.n_effective
+            slope_of += slope / rows.n_effective
+        gradient = np.concatenate([d_c, d_g.ravel(), d_coarse.ravel()])
+        return value, gradient * self._scale
+
+    def _compiled(self, native: Kernels, tables: Tables) -> tuple[float, FloatArray, FloatArray]:
+        """Cross-entropy + NLL / D, and its slopes by class (Y,) and by state and class (W, Y)."""
+        rows, tilts, (n, Y) = self.rows, self._cell_tilts(tables), self.rows.offset.shape
+        value, d_c, d_g = np.zeros(1), np.zeros(Y), np.zeros_like(tilts)
+        native.call(
+            "additive_objective",
+            *(n, Y, 1.0 / self._columns, rows.indicator.indptr, rows.indicator.indices),
+            *(rows.labels, rows.weights, rows.offset, np.ascontiguousarray(tables[0]), tilts),
+            *(np.empty((n, Y)), np.empty(n), value, d_c, d_g),
+        )
+        return float(value[0]), d_c, d_g
+
+    def _of_rows(self, tables: Tables) -> tuple[float, FloatArray, FloatArray]:
+        """The NumPy twin."""
+        rows, D, every = self.rows, self._columns, np.arange(len(self.rows.labels))
         logits = self.logits(tables)
         total = log_total(logits)
         chosen = logits[every, rows.labels]
@@ -139,17 +169,7 @@ class AdditiveProblem:
         residual = np.exp(logits - total[:, None])
         residual *= (rows.weights + mass / mass.sum() / D)[:, None]
         residual[every, rows.labels] -= (1.0 + 1.0 / D) * rows.weights
-        slopes = np.asarray(rows.transposed @ residual).T  # (Y, W + C)
-        d_g, d_coarse = np.split(slopes, [self.layout.n_fine], axis=1)
-        for penalty, table, slope_of in (
-            (fine_penalty, tables[1], d_g),
-            (coarse_penalty, tables[2], d_coarse),
-        ):
-            cost, slope = penalty(table, self.prior, self.layout)
-            value += cost / rows.n_effective
-            slope_of += slope / rows.n_effective
-        gradient = np.concatenate([residual.sum(axis=0), d_g.ravel(), d_coarse.ravel()])
-        return value, gradient * self._scale
+        return value, residual.sum(axis=0), np.asarray(rows.indicator.T @ residual)
 
     def curvature(self, tables: Tables) -> FloatArray:
         """(Y, W) sum over the rows in a state of p(y | x)(1 - p(y | x)), in rows."""
@@ -235,7 +255,7 @@ def additive_tilt(
     masses = column_marginals(codes, cards, weights)
     layout = tilt_layout(cards, np.asarray(coded.ordered, dtype=bool), masses)
     rows = AdditiveRows.of(
-        codes, cards, layout, np.searchsorted(present, labels), weights, offset[:, present]
+        codes, cards, np.searchsorted(present, labels), weights, offset[:, present]
     )
     c, g = fit_additive(rows, layout, len(cards), prior_scale, n_columns)
     n_classes, tables = offset.shape[1], []

@@ -10,7 +10,7 @@ most of the work. Repeated rows are the special case of the root.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import IntArray, IntegerArray
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
-from fedcircuits.native import Addresses, Pointer, addresses, pointer
+from fedcircuits.native import Addresses, Kernels, Pointer, addresses, kernels, pointer
 
 Index = npt.NDArray[np.int32]
 
@@ -93,6 +93,9 @@ class Patterns:
 def block_patterns(tree: LatentTree, codes: IntegerArray) -> Patterns:
     """Compress a block of coded rows (n, D), -1 where missing, for the structure of a tree."""
     cards, shape = tree.cards, tree.shape
+    native = kernels()
+    if native is not None and len(codes):
+        return _compiled_patterns(native, tree, codes)
     columns_of, children_of, order = shape.columns_of, shape.children_of, shape.order
     n_rows = len(codes)
     columns = np.ascontiguousarray(codes.T)
@@ -123,6 +126,42 @@ def block_patterns(tree: LatentTree, codes: IntegerArray) -> Patterns:
         sizes=sizes,
         row_index=pattern_of_row[int(order[0])].astype(np.int32),
     )
+
+
+def _compiled_patterns(native: Kernels, tree: LatentTree, codes: IntegerArray) -> Patterns:
+    """The same by compiled loops, numbered alike."""
+    shape, n, n_columns = tree.shape, len(codes), len(tree.cards)
+    n_latents = len(shape.columns_of)
+    most = _TABLE_KEYS_PER_ROW * n + 64
+    columns = np.ascontiguousarray(codes.T, dtype=np.int32)  # (D, n)
+    kept, index = np.empty((n_columns, n), np.int32), np.empty((n_latents, n), np.int32)
+    numbers, sizes = np.empty((n_latents, n), np.int32), np.empty(n_latents, np.int64)
+    order = np.asarray(shape.order[::-1], dtype=np.int64)
+    native.call(
+        "block_patterns",
+        *(np.array([n, n_latents, most, _KEY_LIMIT]), order.copy(), columns),
+        *(np.array(tree.cards, dtype=np.int64), *_flat(shape.columns_of, n_latents)),
+        *(*_flat(shape.children_of, n_latents), np.empty(2 * n, np.int64)),
+        *(np.empty(3 * n + max(most, 0), np.int32), numbers, kept, index, sizes),
+    )
+    found = sizes.tolist()
+    owner = {int(j): latent for latent in range(n_latents) for j in shape.columns_of[latent]}
+    above = {
+        int(child): latent for latent in range(n_latents) for child in shape.children_of[latent]
+    }
+    return Patterns(
+        codes=[kept[j, : found[owner[j]]].copy() for j in range(n_columns)],
+        child_index={child: index[child, : found[up]].copy() for child, up in above.items()},
+        sizes=found,
+        row_index=numbers[int(shape.order[0])].copy(),
+    )
+
+
+def _flat(groups: Sequence[Sequence[int]], n_groups: int) -> tuple[IntArray, IntArray]:
+    """Where each group starts (n + 1,), and all members one after another."""
+    lists = [[int(member) for member in groups[at]] for at in range(n_groups)]
+    starts = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    return starts, np.array([member for group in lists for member in group], dtype=np.int64)
 
 
 def _compact(
