@@ -235,8 +235,8 @@ def _is_id(variable: Variable, seen: FloatArray) -> bool:
 
 def _with_missing_states(table: Table, label: str | None) -> Table:
     """Return the table with a state "missing" in columns that often lack a value."""
-    values, observed = table.values.copy(), table.observed.copy()
-    changed = []
+    values, observed = table.values, table.observed
+    changed: list[Variable] = []
     for at, variable in enumerate(table.schema):
         gaps = ~table.observed[:, at]
         wanted = variable.missing_state or (
@@ -244,6 +244,8 @@ def _with_missing_states(table: Table, label: str | None) -> Table:
         )
         if variable.name == label or gaps.all() or not wanted:
             continue
+        if not changed:
+            values, observed = values.copy(), observed.copy()
         changed.append(replace(variable, missing_state=True))
         values[gaps, at] = variable.missing_code
         observed[gaps, at] = True

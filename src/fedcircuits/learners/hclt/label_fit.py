@@ -140,6 +140,9 @@ def fit_label(
             fitted = fit_fold(base, main, layout, prior, options.n_tilt_steps)
             assert main.tables is not None
             best = Sweep(fitted, main.tables)
+            del main
+            if not cross_validated:
+                folds.clear()  # their rows are the largest arrays
         if has_transitions:
             notify(0.8, "class transitions")
             best, n_sweeps, tried = try_class_transitions(

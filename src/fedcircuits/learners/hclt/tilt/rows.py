@@ -119,7 +119,7 @@ def prepare_rows(
         pass
     hole_rows = np.flatnonzero((codes < 0).any(axis=1))
     return Rows(
-        indicator=one_hot(codes, model.trees[0].cards),
+        indicator=one_hot(codes, model.trees[0].cards, np.int8),  # products are of doubles
         labels=labels,
         weights=weights / weights.sum(),
         n_effective=float(weights.sum()),

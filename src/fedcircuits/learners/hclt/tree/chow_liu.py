@@ -68,7 +68,7 @@ def one_hot(
     n, n_columns = codes.shape
     offsets = np.concatenate(([0], np.cumsum(cards)[:-1])) if n_columns else np.zeros(0)
     observed = codes >= 0
-    indices = (codes + offsets[None, :].astype(np.int64))[observed].astype(np.int32)
+    indices = (codes + offsets[None, :].astype(np.int32))[observed].astype(np.int32, copy=False)
     indptr = np.concatenate(([0], np.cumsum(observed.sum(axis=1)))).astype(np.int32)
     data = np.ones(len(indices), dtype=dtype)
     return sparse.csr_matrix((data, indices, indptr), shape=(n, int(np.sum(cards))))
