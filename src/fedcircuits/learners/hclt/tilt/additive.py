@@ -92,7 +92,7 @@ class AdditiveProblem:
         Y = rows.n_classes
         self._sizes = [Y, Y * layout.n_fine, Y * layout.n_coarse]
         self._columns = n_columns
-        self._coarse_of = layout.coarse_of  # (W, C)
+        self._coarse_of: sparse.csr_matrix | FloatArray = layout.coarse_of  # (W, C)
         if layout.n_fine * layout.n_coarse <= _DENSE_CELLS:
             self._coarse_of = layout.coarse_of.toarray()
         share = np.bincount(rows.labels, rows.weights, minlength=Y)
