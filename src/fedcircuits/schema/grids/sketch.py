@@ -10,6 +10,7 @@ over to make one point, they are not sent at all. Rows are counted, whatever the
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -335,15 +336,18 @@ def _group(
     if values.size <= MAX_POINTS and (holders >= min_rows).all():
         return values, rows, np.zeros(values.size)
     row_sum, weight_sum = np.cumsum(holders), np.cumsum(rows)
+    # Views: a search in them takes a quarter of the time that NumPy takes to start one.
+    row_view, weight_view = row_sum.data, weight_sum.data
     starts = [0]
     while True:  # at most MAX_POINTS rounds: a group has a share of the weight
         before = starts[-1]
-        row_goal = min_rows + (row_sum[before - 1] if before else 0)
-        weight_goal = least_weight + (weight_sum[before - 1] if before else 0.0)
-        end = max(np.searchsorted(row_sum, row_goal), np.searchsorted(weight_sum, weight_goal)) + 1
-        if end >= values.size or row_sum[-1] - row_sum[end - 1] < min_rows:
+        row_goal = min_rows + (row_view[before - 1] if before else 0)
+        weight_goal = least_weight + (weight_view[before - 1] if before else 0.0)
+        last = bisect_left(row_view, row_goal, before)
+        last = max(last, bisect_left(weight_view, weight_goal, before))
+        if last + 1 >= values.size or row_view[-1] - row_view[last] < min_rows:
             break
-        starts.append(int(end))
+        starts.append(last + 1)
     sums = np.add.reduceat(rows, starts)
     shares = rows / np.repeat(sums, np.diff([*starts, values.size]))
     means = np.add.reduceat(shares * values, starts)
