@@ -114,7 +114,8 @@ def one_head(
 
     weights = shares_of(heads, tilts)
     log_q = np.log(rows / rows.sum())
-    pool = fitted_pool(scores, weights, log_q)
+    counts = {client: tilt.counts for client, tilt in tilts.items()}
+    pool = fitted_pool(scores, weights, counts)
     if pool is None or not pool.trees.any():
         return None
     if not gains_for_certain(pool.gain, pool.error, pool.log_loss, LEAST_MIXED_SHARE):

@@ -28,7 +28,8 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import Facts, Step, step
 from fedcircuits.federation.wire.transport import RefusedError
 
-MOST_SCORED = 8  # clients whose models a client scores, where rows are split
+# Clients whose models a client scores, where rows are split; with fewer it scores its own halves.
+MOST_SCORED, FEW_OTHERS = 8, 2
 
 
 def head_steps(facts: Facts) -> tuple[Step, ...]:
@@ -123,15 +124,16 @@ def _scored(
         for c, (tilt, head) in models.items()
     }
     asked = {}
-    for client in (c for c in server.clients if c in tilts and sent):
+    for client in (c for c in server.clients if c in tilts and tilts[c].counts.min() > 0):
         names = sorted(sent)
         after = [c for c in names if c > client] + [c for c in names if c < client]
-        asked[client] = m.ScoreHeads(
-            columns_of(server, client),
-            n_classes_of(server),
-            tables_of(tilts[client]),
-            client in heads,
-            tuple(sent[c] for c in sorted(after[:MOST_SCORED])),
-            server.min_rows,
-        )
+        halves = client in heads and len(after) < FEW_OTHERS
+        if after or halves:
+            asked[client] = m.ScoreHeads(
+                columns_of(server, client),
+                tilts[client].counts,
+                halves,
+                tuple(sent[c] for c in sorted(after[:MOST_SCORED])),
+                server.min_rows,
+            )
     return call_or_drop(server, m.SCORE_HEADS, asked) if asked else {}

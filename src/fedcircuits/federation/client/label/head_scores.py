@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density import LearnsForMixing, LearnsTilt
 from fedcircuits.density.contracts import LearnsHead
-from fedcircuits.density.tilt import Tilt, by_class
+from fedcircuits.density.tilt import Tilt, by_class, log_softmax
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
 from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.requests import PARTS
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
 
-# Groups of all classes together, and least rows of one: many more than the scores of a row, so
-# that means and covariances do not say what the rows' scores were.
-MOST_GROUPS, LEAST_ROWS = 32, 50
+# Least rows behind sums: with eight models many more than make the sums say what a row's scores
+# were. Weights of tables and trees at which the loss is expanded.
+LEAST_ROWS = 128
+WEIGHTS = np.array([0.5, 0.5, 0.5])
 
 
 class ScoresHeads(ClientState):
@@ -27,66 +30,117 @@ class ScoresHeads(ClientState):
 
     @handles(m.SCORE_HEADS)
     def _score_heads(self, request: m.ScoreHeads) -> m.HeadScores:
-        """Means and covariances of the models' scores over groups of rows of one class."""
+        """Slopes and curvatures of the loss of the client's rows in the models' scores."""
         codes, known = self._classes()
         rows = np.flatnonzero(known)
         table, labels = self._have().columns(request.columns).rows(rows), codes[rows]
-        order = tilt_of(request.own).scores(table)[np.arange(rows.size), labels]
-        least = max(LEAST_ROWS, request.min_rows)
-        groups = grouped(labels, order, least, max(1, MOST_GROUPS // request.n_classes))
-        scores = [each for model in request.models for each in _scores(table, model)]
         clients = [model.client for model in request.models]
-        if request.has_trees:
-            scores += self._own_scores(request, table, labels)
+        shares = np.log(request.counts / request.counts.sum())
+        least = max(LEAST_ROWS, request.min_rows)
+        scores = [_scores(table, model) for model in request.models]
+        found = expanded(scores, labels, shares, least)
+        if request.halves:
+            mine = self._own_scores(request, table, labels)
+            found = found.beside(expanded([mine[0]], mine[1], shares, least))
             clients.append(self.name)
-        picked = np.concatenate([*groups, np.zeros(0, dtype=np.int64)])
-        n_rows = np.array([group.size for group in groups], dtype=np.int64)
-        starts = np.concatenate([[0], np.cumsum(n_rows)[:-1]]).astype(np.int64)[: n_rows.size]
-        means, covariances = moments([each[picked] for each in scores], starts, n_rows)
-        classes = np.array([labels[group[0]] for group in groups], dtype=np.int64)
-        return m.HeadScores(clients, classes, n_rows, means, covariances)
+        return m.HeadScores(clients, found.n_rows, found.losses, found.slopes, found.curvatures)
 
     def _own_scores(
         self, request: m.ScoreHeads, table: Table, labels: IntArray
-    ) -> list[FloatArray]:
-        """(n, L) scores of every row under tables and trees of the half that it is not in."""
+    ) -> tuple[FloatArray, IntArray]:
+        """(n, L, 3) scores of one half of the rows by tables and trees of the other; classes."""
         learner = self._learner.of_densities(None)
         if isinstance(learner, LearnsForMixing):
             learner = learner.for_mixing()
         assert isinstance(learner, LearnsHead)
         assert isinstance(learner, LearnsTilt)
         rng = named_rng(self._seed, self.name, "halves of a head")
-        half, seed = halves(labels, rng), int(rng.integers(2**31))
-        found: list[FloatArray] = []
-        for out in (half, ~half):
-            mine, classes = table.rows(~out), labels[~out]
-            offset = np.zeros((len(mine), request.n_classes))
-            tilt = learner.fit_tilt(mine, classes, offset, request.min_rows)
-            trees = learner.fit_head(mine, classes, request.min_rows, seed)
-            made = _scores(table.rows(out), m.HeadModel(self.name, tables_of(tilt), trees))
-            found = found or [np.empty((len(table), each.shape[1])) for each in made]
-            for whole, each in zip(found, made, strict=True):
-                whole[out] = each
-        return found
+        out, seed = halves(labels, rng), int(rng.integers(2**31))
+        mine, classes = table.rows(~out), labels[~out]
+        offset = np.zeros((len(mine), request.counts.size))
+        tilt = learner.fit_tilt(mine, classes, offset, request.min_rows)
+        trees = learner.fit_head(mine, classes, request.min_rows, seed)
+        made = m.HeadModel(self.name, tables_of(tilt), trees)
+        return _scores(table.rows(out), made), labels[out]
 
 
-def grouped(labels: IntArray, order: FloatArray, least: int, most: int) -> list[IntArray]:
-    """Rows of every group: one class, neighbours in an order, `least` rows or more.
+@dataclass(frozen=True)
+class Expanded:
+    """The fields of a `HeadScores` for some models."""
+
+    n_rows: IntArray
+    losses: FloatArray
+    slopes: FloatArray
+    curvatures: FloatArray
+
+    def beside(self, other: Expanded) -> Expanded:
+        """Return these and those of another set of rows and models, which share only shifts."""
+        n_logits = other.slopes.shape[1] - PARTS
+        n_mine = self.slopes.shape[1] - n_logits
+        width = n_mine + PARTS + n_logits
+        shifts = np.arange(n_mine + PARTS, width)
+        slopes, curvatures = [], []
+        for found, columns in (
+            (self, np.concatenate([np.arange(n_mine), shifts])),
+            (other, np.arange(n_mine, width)),
+        ):
+            slope = np.zeros((len(found.slopes), width))
+            slope[:, columns] = found.slopes
+            curvature = np.zeros((len(found.slopes), width, width))
+            curvature[:, columns[:, None], columns] = found.curvatures
+            slopes.append(slope)
+            curvatures.append(curvature)
+        return Expanded(
+            np.concatenate([self.n_rows, other.n_rows]),
+            np.concatenate([self.losses, other.losses]),
+            np.concatenate(slopes),
+            np.concatenate(curvatures),
+        )
+
+
+def expanded(
+    scores: Sequence[FloatArray], labels: IntArray, log_shares: FloatArray, least: int
+) -> Expanded:
+    """Slopes and curvatures of the rows' loss where each model answers alone.
 
     Args:
+        scores: of each model (n, L, 3).
         labels: (n,) classes.
-        order: (n,) rows are put in order of this.
-        least: rows of a group.
-        most: groups of a class.
+        log_shares: (Y,) of the rows.
+        least: rows; with fewer all sums are zero.
     """
-    groups = []
-    for label in np.unique(labels):
-        mine = np.flatnonzero(labels == label)
-        n_groups = min(most, mine.size // least)
-        if n_groups:
-            mine = mine[np.argsort(order[mine], kind="stable")]
-            groups += np.array_split(mine, n_groups)
-    return groups
+    n_models, n_classes, n = len(scores), log_shares.size, labels.size
+    shares = one_less(log_shares[None])[0]  # (L,)
+    n_logits, n_scores = shares.size, PARTS * n_models
+    width = n_scores + n_logits
+    losses, slopes = np.zeros(n_models), np.zeros((n_models, width))
+    curvatures = np.zeros((n_models, width, width))
+    if n < least or not n_models:
+        return Expanded(np.zeros(n_models, dtype=np.int64), losses, slopes, curvatures)
+    indicators = np.broadcast_to(np.eye(n_logits), (n, n_logits, n_logits))
+    flat = [each.reshape(n * n_logits, -1) for each in (*scores, indicators)]
+    ends = np.minimum(PARTS * np.arange(1, n_models + 2), width)
+    ends[-1] = width
+    place = [slice(PARTS * at, int(end)) for at, end in enumerate(ends)]
+    first = n_classes - n_logits
+    truth = np.eye(n_classes)[labels][:, first:]  # (n, L)
+    for at, own in enumerate(scores):
+        tables = own[:, :, 0] + shares
+        losses[at] = -log_softmax(whole(tables))[np.arange(n), labels].sum()
+        logits = own @ WEIGHTS + (WEIGHTS[0] + WEIGHTS[1]) * shares  # (n, L)
+        p = np.exp(log_softmax(whole(logits)))[:, first:]
+        mean = (p * logits).sum(axis=1, keepdims=True)
+        away = (p - truth - p * (logits - mean)).reshape(-1)
+        weighted = [p.reshape(-1, 1) * each for each in flat]
+        mixed = [each.reshape(n, n_logits, -1).sum(axis=1) for each in weighted]  # (n, 3) or (n, L)
+        # Block by block, so that a block does not depend on which other models there are.
+        for i, mine in enumerate(place):
+            slopes[at, mine] = away @ flat[i]
+            for j, theirs in enumerate(place[: i + 1]):
+                block = weighted[i].T @ flat[j] - mixed[i].T @ mixed[j]
+                curvatures[at, mine, theirs] = block
+                curvatures[at, theirs, mine] = block.T
+    return Expanded(np.full(n_models, n), losses, slopes, curvatures)
 
 
 def halves(labels: IntArray, rng: np.random.Generator) -> BoolArray:
@@ -97,36 +151,8 @@ def halves(labels: IntArray, rng: np.random.Generator) -> BoolArray:
     return answer
 
 
-def moments(
-    scores: Sequence[FloatArray], starts: IntArray, n_rows: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """(G, L, S) means and (G, L, S, S) covariances of scores within groups of adjacent rows.
-
-    Sums are taken score by score, so that they do not depend on which others there are.
-
-    Args:
-        scores: S arrays (n, L).
-        starts: (G,) first row of every group.
-        n_rows: (G,) rows of every group.
-    """
-    n_logits = scores[0].shape[1] if scores else 1
-    means = np.zeros((starts.size, n_logits, len(scores)))
-    covariances = np.zeros((starts.size, n_logits, len(scores), len(scores)))
-    if not starts.size:
-        return means, covariances
-    away = []
-    for s, each in enumerate(scores):
-        means[:, :, s] = np.add.reduceat(each, starts) / n_rows[:, None]
-        away.append(each - np.repeat(means[:, :, s], n_rows, axis=0))
-    for s, first in enumerate(away):
-        for t, second in enumerate(away[: s + 1]):
-            found = np.add.reduceat(first * second, starts) / n_rows[:, None]
-            covariances[:, :, s, t] = covariances[:, :, t, s] = found
-    return means, covariances
-
-
-def _scores(table: Table, model: m.HeadModel) -> list[FloatArray]:
-    """(n, L) scores of a model's tables, first and later trees; class shares are taken out."""
+def _scores(table: Table, model: m.HeadModel) -> FloatArray:
+    """(n, L, 3) scores of a model's tables, first and later trees; class shares are taken out."""
     from fedcircuits.learners.hclt.head.headed.completions import as_features
     from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
@@ -138,7 +164,7 @@ def _scores(table: Table, model: m.HeadModel) -> list[FloatArray]:
     first, later = (part.outputs(values) for part in made.parted())
     shares = log_shares_of(tilt)
     found = [tilt.c - shares + tilt.scores(table), by_class(first) - shares, by_class(later)]
-    return [one_less(each) for each in found]
+    return np.stack([one_less(each) for each in found], axis=2)
 
 
 def log_shares_of(tilt: Tilt) -> FloatArray:
@@ -151,3 +177,10 @@ def one_less(logits: FloatArray) -> FloatArray:
     if logits.shape[1] == 2:
         return logits[:, 1:] - logits[:, :1]
     return np.asarray(logits - logits.mean(axis=1, keepdims=True))
+
+
+def whole(logits: FloatArray) -> FloatArray:
+    """(..., Y) logits of all classes: a single one is that of the second of two."""
+    if logits.shape[-1] > 1:
+        return logits
+    return np.concatenate([np.zeros_like(logits), logits], axis=-1)

@@ -1,8 +1,9 @@
 """Messages about clients' heads where rows are split: each scores the others' models on its rows.
 
-Every client says how the others' tables and trees score its rows, and how tables and trees of one
-half of its rows score the other half: means and covariances of the scores over groups of at least
-`min_rows` rows of one class. They suffice to weigh the models of any set of clients.
+Every client says how the loss of its rows depends on the weights of the others' tables and trees:
+sums over all its rows of slopes and curvatures, taken where each of the models answers alone. They
+suffice to weigh the models of any set of clients. Where there is hardly another model, a client
+says the same of tables and trees of one half of its rows on the other half.
 """
 
 from __future__ import annotations
@@ -41,69 +42,64 @@ class ScoreHeads(Message):
 
     Attributes:
         columns: of the models, without the label.
-        n_classes: Y.
-        own: the client's own tables, by which rows are put into groups.
-        has_trees: whether the client has trees, and scores its own halves too.
+        counts: (Y,) the client's rows of each class, as it has told.
+        halves: whether tables and trees of one half of its rows are scored on the other half too.
         models: of others.
-        min_rows: least rows of a group.
+        min_rows: least rows behind a sum.
     """
 
     columns: list[str]
-    n_classes: int
-    own: TiltTables
-    has_trees: bool
+    counts: Array
+    halves: bool
     models: tuple[HeadModel, ...]
     min_rows: int
 
 
 @dataclass(frozen=True)
 class HeadScores(Message):
-    """Client: scores over groups of rows of one class.
+    """Client: how the loss of its rows depends on the weights of models.
 
-    L logits: one for two classes (of the second against the first), else one a class. The scores
-    of a model are those of its tables, first trees and later trees, class shares taken out.
+    L logits: one for two classes (of the second against the first), else one a class. A row has
+    d = 3 M + L numbers a logit: the scores of every model's tables, first trees and later trees,
+    class shares taken out, and an indicator of the logit. At the logits of model m alone, weights w
+    of the numbers have the loss  w' slopes[m] + w' curvatures[m] w / 2  up to a constant.
 
     Attributes:
-        clients: (M) whose models were scored, its own last where it has trees.
-        classes: (G,) class of each group.
-        n_rows: (G,) rows of each group.
-        means: (G, L, 3 M) means of the scores.
-        covariances: (G, L, 3 M, 3 M) of the scores within a group.
+        clients: (M) whose models were scored; its own alone, where `halves` was asked for, last.
+        n_rows: (M,) rows behind the sums of each model; 0 where they are too few.
+        losses: (M,) loss of the rows by a model's tables alone, in nats.
+        slopes: (M, d).
+        curvatures: (M, d, d).
     """
 
     clients: list[str]
-    classes: Array
     n_rows: Array
-    means: Array
-    covariances: Array
+    losses: Array
+    slopes: Array
+    curvatures: Array
 
     def fault(self, request: Message) -> str | None:
-        """Scores of the models asked for, over groups that fit together."""
+        """Scores of the models asked for, in sums that fit together."""
         assert isinstance(request, ScoreHeads)
         asked = [model.client for model in request.models]
-        if (
-            self.clients[: len(asked)] != asked
-            or len(self.clients) != len(asked) + request.has_trees
-        ):
+        if self.clients[: len(asked)] != asked or len(self.clients) != len(asked) + request.halves:
             return "scores of other models than asked for"
-        return self.wrong(request.n_classes)
+        return self.wrong(request.counts.size)
 
     def wrong(self, n_classes: int) -> str | None:
         """Return what is wrong with shapes and numbers, None where nothing is."""
-        groups, width = self.classes.size, PARTS * len(self.clients)
-        logits = 1 if n_classes == 2 else n_classes
+        n_models = len(self.clients)
+        width = PARTS * n_models + (1 if n_classes == 2 else n_classes)
         shapes = {
-            "classes": (groups,),
-            "n_rows": (groups,),
-            "means": (groups, logits, width),
-            "covariances": (groups, logits, width, width),
+            "n_rows": (n_models,),
+            "losses": (n_models,),
+            "slopes": (n_models, width),
+            "curvatures": (n_models, width, width),
         }
         for name, shape in shapes.items():
             found = getattr(self, name)
             if found.shape != shape or not np.isfinite(found).all():
                 return f"{name} of shape {found.shape}, expected {shape} of finite numbers"
-        if groups and (self.classes.min() < 0 or self.classes.max() >= n_classes):
-            return f"groups of a class beyond {n_classes}"
         return None
 
 
@@ -113,7 +109,7 @@ def _score_heads(request: ScoreHeads, terms: Terms, label: str | None) -> Asked:
         fault = f"the label; {LABEL_ALLOWED['no']}"
     elif request.min_rows < terms.min_rows:
         fault = (
-            f"scores over groups of {request.min_rows} row(s); the smallest group is "
+            f"sums over {request.min_rows} row(s); the smallest group is "
             f"{terms.min_rows}"
         )
     return Asked(tuple(request.columns), fault)
@@ -129,13 +125,13 @@ SCORE_HEADS = declare(
             Reveals(
                 "server",
                 Level.AGGREGATES,
-                "means and covariances of others' scores over groups of rows of one class",
+                "slopes and curvatures of the loss in others' scores, sums over all rows",
             ),
             Reveals("model", Level.AGGREGATES, "the same"),
         ),
         costly=True,
         keeps_reply=False,
         asks=_score_heads,
-        groups={"rows of a group": lambda reply: reply.n_rows},
+        groups={"rows of a sum": lambda reply: reply.n_rows},
     )
 )
