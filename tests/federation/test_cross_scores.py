@@ -12,7 +12,7 @@ from scipy import optimize
 from fedcircuits.density.tilt import log_softmax
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.client.label.head_scores import WEIGHTS, expanded, halves, whole
-from fedcircuits.federation.server.cross_scores import fitted_pool
+from fedcircuits.federation.server.cross_scores import MOST_SCORED, fitted_pool, those_after
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost
 
@@ -139,18 +139,16 @@ def test_few_rows_say_nothing_and_halves_have_both_classes(rng: np.random.Genera
         assert abs(int(half[labels == label].sum()) - int((labels == label).sum()) / 2) <= 1
 
 
-def test_own_halves_count_where_nothing_else_was_scored(rng: np.random.Generator) -> None:
+def test_own_halves_count_where_the_others_weigh_less(rng: np.random.Generator) -> None:
     labels, scores = drawn(rng, 1_000, 2)
     counts = shares(labels, 2)
     log_shares = np.log(counts / counts.sum())
-    own = expanded([scores[1]], labels[:], log_shares, 50)
+    own = expanded([scores[1]], labels, log_shares, 50)
     both = expanded([scores[0]], labels, log_shares, 50).beside(own)
     said = m.HeadScores(["u", "x"], both.n_rows, both.losses, both.slopes, both.curvatures)
     assert said.wrong(2) is None
     alone = m.HeadScores(["x"], own.n_rows, own.losses, own.slopes, own.curvatures)
-    found, same = (
-        fitted_pool({"x": each}, {"x": 1.0}, {"x": counts}) for each in (said, alone)
-    )
+    found, same = (fitted_pool({"x": each}, {"x": 1.0}, {"x": counts}) for each in (said, alone))
     assert found is not None
     assert same is not None
     assert (found.tilt, *found.trees) == (same.tilt, *same.trees)
@@ -160,6 +158,36 @@ def test_own_halves_count_where_nothing_else_was_scored(rng: np.random.Generator
     assert with_other is not None
     assert only is not None
     assert with_other.tilt == only.tilt
+    heavy = fitted_pool({"x": said}, {"u": 1.0, "x": 2.0}, {"x": counts})
+    assert heavy is not None
+    assert heavy.tilt == found.tilt
+
+
+def test_two_of_many_clients_may_leave_and_were_never_there(rng: np.random.Generator) -> None:
+    clients = [f"c{at:02d}" for at in range(13)]
+    weights = {c: float(1 + at % 3) for at, c in enumerate(clients)}
+    labels, counts, models = {}, {}, {}
+    for client in clients:
+        labels[client], [truth, *_] = drawn(rng, 150, 2)
+        counts[client] = shares(labels[client], 2)
+        models[client] = {c: truth + rng.normal(0, 0.5, truth.shape) for c in clients}
+
+    def run(members: list[str]) -> dict[str, m.HeadScores]:
+        found = {}
+        for client in members:
+            scored = sorted(those_after(client, members)[:MOST_SCORED])
+            mine = [models[client][c] for c in scored]
+            found[client] = replace(told(labels[client], mine, counts[client]), clients=scored)
+        return found
+
+    rest = [c for c in clients if c not in ("c03", "c05")]
+    left = {c: said for c, said in run(clients).items() if c in rest}
+    one, other = (
+        fitted_pool(each, {c: weights[c] for c in rest}, counts) for each in (left, run(rest))
+    )
+    assert one is not None
+    assert other is not None
+    assert (one.tilt, *one.trees, *one.shift) == (other.tilt, *other.trees, *other.shift)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -292,10 +292,11 @@ class FederatedCircuit(Composite, HoldsClients):
     ) -> FederatedCircuit:
         """Returns the federation with one client more, or with other rows of one that it has.
 
-        The others are not asked again: where the label has a head, its weights follow from what
-        the newcomer scores of them, not from what they would score of it. For rows split, under the rules `independent` and
-        `product`; the table must fit the agreed schema: a category that no client had before is an
-        error. A model that was loaded needs an engine: `fc.load(path, engine="local")`.
+        The others are not asked again: where the label has a head, its weights follow from what the
+        newcomer scores of them, not from what they would score of it. For rows split, under the
+        rules `independent` and `product`; the table must fit the agreed schema: a category that no
+        client had before is an error. A model that was loaded needs an engine:
+        `fc.load(path, engine="local")`.
 
         Args:
             name: of the new client, or of the one whose rows are replaced.

@@ -11,7 +11,7 @@ is asked again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,9 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.federation.wire import requests as m
 
+# Clients whose models a client scores, and how many of them count: others take the places of those
+# that leave.
+MOST_SCORED, MOST_USED = 8, 6
 # Least limit: so many times the spread of log-odds between tables and pool.
 LIMITS, SPREADS = (2.0, 3.0, 4.0, 6.0), 3.0
 # Ridge on the distance of weights from those of the tables alone, and on shifts, in rows.
@@ -67,17 +70,17 @@ def fitted_pool(
     alone = np.concatenate([[1.0, 0.0, 0.0], np.zeros(n_logits)])  # (3 + L,) the tables alone
     slope, curvature = np.zeros(alone.size), np.zeros((alone.size, alone.size))
     rows = loss = 0.0
+    spoken = {client: _speakers(client, told, weights) for client, told in scores.items()}
+    most = max((sum(each.values()) for each in spoken.values()), default=0.0)
     for client in sorted(scores):
-        told = scores[client]
-        others = [c for c in told.clients if c in weights and c != client]
-        speak = [told.clients.index(c) for c in sorted(others) or told.clients if c in weights]
-        speak = [at for at in speak if told.n_rows[at]]
+        told, speak = scores[client], sorted(spoken[client])
         if not speak:
             continue
-        share = np.array([weights[told.clients[at]] for at in speak])
+        share = np.array([spoken[client][at] for at in speak])
+        count = float(share.sum() / most) ** 2  # rows scored by little of the mean say little of it
         share /= share.sum()
         used, means = _means(told, speak, share, counts[client], n_logits)
-        for at, by in zip(speak, share, strict=True):
+        for at, by in zip(speak, count * share, strict=True):
             slope += by * means.T @ told.slopes[at][used]
             curvature += by * means.T @ told.curvatures[at][np.ix_(used, used)] @ means
             rows += by * float(told.n_rows[at])
@@ -104,6 +107,24 @@ def fitted_pool(
     shift = np.concatenate([[0.0], theta[3:]]) if n_logits == 1 else theta[3:]
     error = float(np.sqrt(squares)) / rows
     return FittedPool(float(theta[0]), theta[1:3], shift, limit, loss / rows, gain / rows, error)
+
+
+def those_after(client: str, clients: Iterable[str]) -> list[str]:
+    """The other clients in the order of names, from this one on and round."""
+    names = sorted(clients)
+    return [c for c in names if c > client] + [c for c in names if c < client]
+
+
+def _speakers(client: str, told: m.HeadScores, weights: Mapping[str, float]) -> dict[int, float]:
+    """Places of the models by which a client's rows are scored, and the weight of each.
+
+    Those of others, or that of one half of its rows where it weighs more than they do together.
+    """
+    place = {c: at for at, c in enumerate(told.clients) if c in weights and told.n_rows[at]}
+    others = those_after(client, place)[:MOST_USED]
+    own = [client] if client in place else []
+    who = max(others, own, key=lambda some: sum(weights[c] for c in some))
+    return {place[c]: weights[c] for c in who}
 
 
 def _means(

@@ -14,6 +14,7 @@ from fedcircuits.federation.agreement._shared.heads_across import (
     n_classes_of,
 )
 from fedcircuits.federation.client.label.tilting import tables_of
+from fedcircuits.federation.server.cross_scores import MOST_SCORED, those_after
 from fedcircuits.federation.server.fitted_parts import (
     FittedParts,
     LostClientError,
@@ -27,9 +28,6 @@ from fedcircuits.federation.server.tilts import combined
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import Facts, Step, step
 from fedcircuits.federation.wire.transport import RefusedError
-
-# Clients whose models a client scores, where rows are split; with fewer it scores its own halves.
-MOST_SCORED, FEW_OTHERS = 8, 2
 
 
 def head_steps(facts: Facts) -> tuple[Step, ...]:
@@ -125,9 +123,8 @@ def _scored(
     }
     asked = {}
     for client in (c for c in server.clients if c in tilts and tilts[c].counts.min() > 0):
-        names = sorted(sent)
-        after = [c for c in names if c > client] + [c for c in names if c < client]
-        halves = client in heads and len(after) < FEW_OTHERS
+        after = those_after(client, sent)
+        halves = client in heads
         if after or halves:
             asked[client] = m.ScoreHeads(
                 columns_of(server, client),

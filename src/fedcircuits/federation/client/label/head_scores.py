@@ -19,8 +19,8 @@ from fedcircuits.federation.wire.requests import PARTS
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
 
-# Least rows behind sums: with eight models many more than make the sums say what a row's scores
-# were. Weights of tables and trees at which the loss is expanded.
+# Least rows behind sums: with eight models there are 2,808 sums, fewer than scores of so many rows
+# (24 each). Weights of tables and trees at which the loss is expanded.
 LEAST_ROWS = 128
 WEIGHTS = np.array([0.5, 0.5, 0.5])
 

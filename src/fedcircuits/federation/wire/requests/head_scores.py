@@ -2,8 +2,8 @@
 
 Every client says how the loss of its rows depends on the weights of the others' tables and trees:
 sums over all its rows of slopes and curvatures, taken where each of the models answers alone. They
-suffice to weigh the models of any set of clients. Where there is hardly another model, a client
-says the same of tables and trees of one half of its rows on the other half.
+suffice to weigh the models of any set of clients. A client with trees says the same of tables and
+trees of one half of its rows on the other half, for where it outweighs the others.
 """
 
 from __future__ import annotations
@@ -108,10 +108,7 @@ def _score_heads(request: ScoreHeads, terms: Terms, label: str | None) -> Asked:
     if terms.label == "no" and label is not None:
         fault = f"the label; {LABEL_ALLOWED['no']}"
     elif request.min_rows < terms.min_rows:
-        fault = (
-            f"sums over {request.min_rows} row(s); the smallest group is "
-            f"{terms.min_rows}"
-        )
+        fault = f"sums over {request.min_rows} row(s); the smallest group is {terms.min_rows}"
     return Asked(tuple(request.columns), fault)
 
 
