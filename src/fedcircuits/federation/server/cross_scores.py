@@ -90,14 +90,13 @@ def fitted_pool(
     ridge = np.concatenate([np.full(3, _RIDGE), np.full(n_logits, _SHIFT_RIDGE)])
     whole = curvature + np.diag(ridge)
     bounds = [(0.0, None)] * 3 + [(None, None)] * n_logits
-    found = optimize.minimize(
-        lambda at: (slope @ at + at @ whole @ at / 2 - ridge * alone @ at,
-                    slope + whole @ at - ridge * alone),
-        alone + np.concatenate([[-0.5, 0.3, 0.5], np.zeros(n_logits)]),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-    )  # fmt: skip
+
+    def penalised(at: FloatArray) -> tuple[float, FloatArray]:
+        value = slope @ at + at @ whole @ at / 2 - (ridge * alone) @ at
+        return float(value), np.asarray(slope + whole @ at - ridge * alone)
+
+    start = alone + np.concatenate([[-0.5, 0.3, 0.5], np.zeros(n_logits)])
+    found = optimize.minimize(penalised, start, jac=True, method="L-BFGS-B", bounds=bounds)
     theta = np.asarray(found.x)
     moved = theta - alone
     squares = float(moved @ curvature @ moved)  # of log-odds moved, weighted by p (1 - p)

@@ -123,14 +123,14 @@ def one_head(
     width = max(head.trees.known_categories.shape[1] for head in heads.values())
     shift, parts = pool.shift.copy(), []
     for client in sorted(heads):
-        trees, counts, w = heads[client].trees, tilts[client].counts, weights[client]
+        trees, own, w = heads[client].trees, tilts[client].counts, weights[client]
         number = np.searchsorted(trees.roots, np.arange(trees.value.size), side="right")
         by = w * np.where(number <= first_trees(trees), pool.trees[0], pool.trees[1])
         base = w * float(pool.trees[0])
         made = replace(trees, value=by * trees.value, baseline=base * trees.baseline)
         parts.append(over(made, heads[client].columns, names, width))
         # The trees have the class shares of their client's rows.
-        shift += base * (log_q - np.log(counts / counts.sum()))
+        shift += base * (log_q - np.log(own / own.sum()))
     joined = reduce(BoostedTrees.plus, parts)
     return joined, Pool(pool.tilt, 1.0, shift, np.arange(rows.size), pool.limit)
 
