@@ -186,7 +186,9 @@ def test_nothing_can_be_learned_from_nothing() -> None:
     with pytest.raises(SchemaError, match="the table has no row"):
         fc.learn(pd.DataFrame({"age": []}))
     with pytest.raises(SchemaError, match="'age': not one value is observed"):
-        fc.learn(pd.DataFrame({"age": [None, None], "job": ["a", "b"]}))
+        fc.learn(pd.DataFrame({"age": [None, None]}))
+    with pytest.raises(SchemaError, match="'age': not one value is observed"):
+        fc.learn(pd.DataFrame({"age": [None, None], "job": ["a", "b"]}), label="age")
 
 
 def test_infinite_values_are_not_learned_from() -> None:

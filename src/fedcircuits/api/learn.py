@@ -19,7 +19,7 @@ from fedcircuits.errors import LearningError, SchemaError, unknown_name
 from fedcircuits.schema import Data, Kind, Schema, images, read
 from fedcircuits.schema.encode import check_names
 from fedcircuits.schema.events import Event
-from fedcircuits.schema.identifiers import identifiers, warn_of_left_out
+from fedcircuits.schema.identifiers import left_out, warn_of_left_out
 from fedcircuits.schema.infer import Domain
 from fedcircuits.schema.reading.batches import ParquetBatches, infer_schema
 from fedcircuits.schema.reading.parquet import ParquetFile, is_parquet
@@ -65,8 +65,9 @@ def learn(
         units: unit of measurement by name.
         missing_values: spellings of a missing value besides those pandas knows, "?" say.
         names: column names of a NumPy array.
-        drop: columns to leave out. Columns that look like identifiers (another text in every row,
-            consecutive whole numbers) are left out with a warning unless `kinds` names them.
+        drop: columns to leave out. Columns without a value and those that look like identifiers
+            (another text in every row, consecutive whole numbers) are left out with a warning
+            unless `kinds` names them.
         weights: (n,) how often each row counts.
         seed: the same seed gives the same model.
         progress: True for a bar on standard error (terminal or notebook), or a function that
@@ -99,7 +100,8 @@ def learn(
     if schema is None:
         if label is not None:
             kinds = {label: _label_kind(frame[label], domains, missing_values), **(kinds or {})}
-        frame = _without_identifiers(frame, {*(kinds or {}), *(domains or {})})
+        declared = {*(kinds or {}), *(domains or {})}
+        frame = _without_left_out(frame, declared, missing_values)
         schema = Schema.infer(frame, kinds, domains, units=units, missing_values=missing_values)
     elif kinds or domains or units:
         raise SchemaError("give either a schema or kinds, domains and units, not both")
@@ -155,9 +157,11 @@ def _check_no_events(frame: pd.DataFrame) -> None:
             )
 
 
-def _without_identifiers(frame: pd.DataFrame, declared: Collection[str]) -> pd.DataFrame:
-    """The table without columns that look like identifiers; each is warned of."""
-    found = identifiers(frame, declared)
+def _without_left_out(
+    frame: pd.DataFrame, declared: Collection[str], missing_values: Sequence[object]
+) -> pd.DataFrame:
+    """The table without empty columns and those that look like identifiers; each is warned of."""
+    found = left_out(frame, declared, missing_values)
     warn_of_left_out(found)
     if found and len(found) == len(frame.columns):
         raise SchemaError(

@@ -1,9 +1,9 @@
-"""Columns that name rows rather than describe them: numbers of rows, keys, names."""
+"""Columns that are not learned unasked: without a value, or naming rows rather than describing."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,11 +51,29 @@ def identifiers(frame: pd.DataFrame, declared: Collection[str] = ()) -> dict[str
     return found
 
 
+def left_out(
+    frame: pd.DataFrame, declared: Collection[str] = (), missing_values: Sequence[object] = ()
+) -> dict[str, str]:
+    """By name the columns that are left out, each with why: without a value, or identifiers."""
+    known = frame.notna()
+    if missing_values:
+        known &= ~frame.isin(list(missing_values))
+    holds = known.any()
+    empty = [str(name) for name in frame.columns if name not in declared and not holds[name]]
+    if len(frame) == 0 or len(empty) == frame.shape[1]:
+        empty = []  # nothing would be left: an error of whoever guesses the kinds
+    found = identifiers(frame.drop(columns=empty), declared)
+    return {
+        **dict.fromkeys(empty, "no value in any row"),
+        **{name: f"{why}, as an identifier has" for name, why in found.items()},
+    }
+
+
 def warn_of_left_out(found: Mapping[str, str]) -> None:
-    """Warn of every column that is left out: by name, what it looks like."""
+    """Warn of every column that is left out: by name, why."""
     for name, why in found.items():
         warnings.warn(
-            f"left out column {name!r}: {why}, as an identifier has; learn it by naming its kind "
+            f"left out column {name!r}: {why}; learn it by naming its kind "
             f"(kinds={{{name!r}: ...}}), or pass drop=[{name!r}] and this warning goes",
             FedcircuitsWarning,
             stacklevel=4,

@@ -1,11 +1,33 @@
-"""Cells as floating-point numbers, Python's whole numbers of any size among them."""
+"""Cells as floating-point numbers: whole numbers of any size, and numbers as people write them."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pandas as pd
+
+# A currency in front or a unit behind; thousands in groups of three digits. "0,125" has none.
+_AROUND = r"([+-]?)([$€£¥]?)\s?{}\s?(%|‰|°[CF]?|[$€£¥])?"
+_POINT = r"((?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+_COMMA = r"((?:\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+)?(?:[eE][+-]?\d+)?)"
+_WRITTEN = {".": re.compile(_AROUND.format(_POINT)), ",": re.compile(_AROUND.format(_COMMA))}
+
+
+def plain_number(text: str, decimal: str) -> tuple[str, str] | None:
+    """Return a number as `float` reads it and its unit ("$1,234.50": "1234.50", "$"), or None.
+
+    Args:
+        text: without blanks around it.
+        decimal: "." where commas separate thousands, "," where points do.
+    """
+    found = _WRITTEN[decimal].fullmatch(text)
+    if found is None:
+        return None
+    minus, before, digits, after = found.groups("")
+    thousands = "," if decimal == "." else "."
+    return minus + digits.replace(thousands, "").replace(decimal, "."), before + after
 
 
 def coerced(cells: pd.Series[Any]) -> pd.Series[Any]:

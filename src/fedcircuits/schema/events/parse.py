@@ -27,6 +27,7 @@ from fedcircuits.schema.events.event import (
     not_,
     one_of,
 )
+from fedcircuits.schema.numbers import plain_number
 from fedcircuits.schema.variable import Variable
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ _COMPARED: dict[str, Callable[[Any], Event]] = {
     ">=": partial(above, inclusive=True),
 }
 _FORMS = "NAME=VALUE, NAME=LOW..HIGH, NAME=ONE|OTHER, NAME>VALUE (or >=, <, <=, !=)"
-# "12,5" but not "1,234", which may be a thousand; the CSV reader knows from the separator.
-_DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(\d{1,2}|\d{4,})$")
 _SLASHED = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T]\d{2}:|$)")
 _KEYS: dict[str, Callable[[Any], Event]] = {
     "above": above,
@@ -117,12 +116,21 @@ def _value(variable: Variable, text: str, option: str) -> Any:
         by_text = {str(category): category for category in variable.categories}
         if text in by_text or variable.numbers is None:
             return by_text.get(text, text)
+    bare = text.strip()
     try:
-        return float(_DECIMAL_COMMA.sub(r"\1.\2", text.strip()))
+        return float(bare)
     except ValueError:
         if not variable.is_coded and variable.time is not None:
-            return _date(variable, text.strip(), option)
-        raise QueryError(f"{option} {variable.name}: expected a number, found {text!r}") from None
+            return _date(variable, bare, option)
+    found = [float(number[0]) for sign in ".," if (number := plain_number(bare, sign)) is not None]
+    if not found:
+        raise QueryError(f"{option} {variable.name}: expected a number, found {text!r}")
+    if len({*found}) > 1:
+        raise QueryError(
+            f"{option} {variable.name}: {text!r} may be {found[0]:.17g} or {found[1]:.17g}: "
+            "write one of them"
+        )
+    return found[0]
 
 
 def _date(variable: Variable, text: str, option: str) -> str:

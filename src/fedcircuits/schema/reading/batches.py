@@ -135,8 +135,11 @@ def infer_schema(
     if found is None:
         raise SchemaError(f"{file.path} has no row, so no schema can be guessed from it")
     ids = {v.name for v in found if _numbers_rows(v, some, file.n_rows, declared)}
-    texts = dict.fromkeys(sorted(text_ids), "another text in every row looked at")
-    warn_of_left_out({**texts, **dict.fromkeys(sorted(ids), "consecutive whole numbers")})
+    texts = dict.fromkeys(
+        sorted(text_ids), "another text in every row looked at, as an identifier has"
+    )
+    numbers = dict.fromkeys(sorted(ids), "consecutive whole numbers, as an identifier has")
+    warn_of_left_out({**texts, **numbers})
     if not [name for name in kept if name not in ids]:
         raise SchemaError(f"{file.path}: every column looks like an identifier")
     return found.select([name for name in kept if name in found and name not in ids])

@@ -2,30 +2,38 @@
 
 The separator is the one of comma, semicolon, tab and bar that cuts the first lines into the same
 number of two or more cells; where several do, the one with more cells, where none does, the comma.
-UTF-8 is tried first, with or without a byte order mark, then Windows-1252, with a warning. Where
-the separator is not a comma, numbers with decimal commas ("1.234,5") are read as numbers. Dates
-with dots (17.11.2026) or slashes become ISO dates; where slashes do not show which part is the day
-the column stays text, with a warning. One or two other texts in such a column ("n/a") stay.
+UTF-8 is tried first, with or without a byte order mark, then Windows-1252, with a warning. Numbers
+may have groups of thousands and one unit ("$1,234.50", "12 %": 12); where the separator is not a
+comma, they may have decimal commas ("1.234,5"). Dates with dots (17.11.2026), slashes or English
+months (Nov 17, 2026) become ISO dates; where slashes do not show which part is the day the column
+stays text, with a warning. One or two other texts in such a column ("n/a") stay. Lines above the
+header are left out and equal names told apart, with a warning; blanks around names go.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 import warnings
+from collections import Counter
 from typing import IO, Any
 
 import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
+from fedcircuits.schema.numbers import plain_number
 
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE = 64 * 1024
 _LINES = 50
 MISSING_SPELLINGS = 2  # texts that may stand among numbers or dates
 _DATE = re.compile(r"^(\d{1,2})([./])(\d{1,2})\2(\d{4})([T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?$")
-_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
+_NAMED_MONTH = re.compile(
+    r"[A-Za-z]{3,9}\.?[ -]\d{1,2},?[ -]\d{4}|\d{1,2}\.?[ -][A-Za-z]{3,9}\.?,?[ -]\d{4}"
+)
+_MONTH_FORMS = ("%b %d %Y", "%B %d %Y", "%d %b %Y", "%d %B %Y")
 
 
 def read_csv(file: IO[bytes], sep: str | None = None) -> pd.DataFrame:
@@ -40,13 +48,15 @@ def read_csv(file: IO[bytes], sep: str | None = None) -> pd.DataFrame:
     encoding = _encoding(sample)
     if b"\x00" in sample and encoding != "utf-16":
         raise ValueError("it holds zero bytes")
+    start = sample.decode(encoding, errors="replace")
     if sep is None:
-        sep = find_separator(sample.decode(encoding, errors="replace"))
+        sep = find_separator(start)
     elif sep in ("tab", "\\t"):
         sep = "\t"
     if len(sep) != 1:
         raise SchemaError(f"a separator is one character, found {sep!r}")
-    options: dict[str, Any] = {"sep": sep, "skipinitialspace": sep != "\t"}
+    n_above, header, n_cells = _heading(start, sep)
+    options: dict[str, Any] = {"sep": sep, "skipinitialspace": sep != "\t", "skiprows": n_above}
     try:
         frame = pd.read_csv(file, encoding=encoding, **options)
     except UnicodeDecodeError:
@@ -57,7 +67,8 @@ def read_csv(file: IO[bytes], sep: str | None = None) -> pd.DataFrame:
             FedcircuitsWarning,
             stacklevel=5,
         )
-    return _rewritten(frame, decimal_commas=sep != ",")
+        _, header, n_cells = _heading(sample.decode("cp1252", errors="replace"), sep)
+    return _rewritten(_named(frame, header, n_cells), decimal_commas=sep != ",")
 
 
 def _encoding(sample: bytes) -> str:
@@ -72,16 +83,75 @@ def find_separator(sample: str) -> str:
     if len(sample) >= _SAMPLE // 2 and len(lines) > 1:
         lines = lines[:-1]  # the last one may be cut off
     lines = [line for line in lines if line.strip()][:_LINES]
-    best, cells = ",", 1
+    found: dict[str, list[list[str]]] = {}
     for candidate in SEPARATORS:
         try:
-            rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=candidate))
+            found[candidate] = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=candidate))
         except csv.Error:
             continue
-        sizes = {len(row) for row in rows if row}
-        if len(sizes) == 1 and max(sizes) > cells:
-            best, cells = candidate, max(sizes)
+    best, cells = ",", 1
+    for below_a_title in (False, True):
+        for candidate, rows in found.items():
+            first = next((k for k, row in enumerate(rows) if len(row) > 1), 0)
+            body = rows[first if below_a_title else 0 :]
+            sizes = {len(row) for row in body}
+            if 2 * len(body) > len(rows) and len(sizes) == 1 and max(sizes) > cells:
+                best, cells = candidate, max(sizes)
+        if cells > 1:
+            break
     return best
+
+
+def _heading(start: str, sep: str) -> tuple[int, list[str], int]:
+    """How many lines stand above the header, its cells, and how many the row below it has.
+
+    A line with one cell at most is above it where most rows have three or more.
+    """
+    reader = csv.reader(io.StringIO(start, newline=""), delimiter=sep, skipinitialspace=True)
+    try:
+        rows = [(row, reader.line_num) for row in itertools.islice(reader, _LINES)]
+    except csv.Error:
+        return 0, [], 0
+    if not rows:
+        return 0, [], 0
+    filled = [sum(bool(cell.strip()) for cell in row) for row, _ in rows]
+    at = next((k for k, n in enumerate(filled) if n), 0)  # empty lines are passed over anyway
+    above = 0
+    if Counter(filled).most_common(1)[0][0] > 2:
+        at = next(k for k, n in enumerate(filled) if n > 1)
+        titles = [cell.strip() for row, _ in rows[:at] for cell in row if cell.strip()]
+        if titles:
+            above = rows[at - 1][1]
+            warnings.warn(
+                f"left out {at} line(s) above the names of the columns: {titles[0]!r}",
+                FedcircuitsWarning,
+                stacklevel=6,
+            )
+    return above, rows[at][0], next((len(row) for row, _ in rows[at + 1 :] if row), 0)
+
+
+def _named(frame: pd.DataFrame, header: list[str], n_cells: int) -> pd.DataFrame:
+    """The rows with names as the header has them, without what separators at line ends make."""
+    if n_cells == len(header) + 1 and frame.shape[1] and frame.iloc[:, -1].isna().all():
+        # Rows have an empty cell more than the header; pandas took the first one for a name.
+        frame = frame.reset_index().iloc[:, :-1].set_axis(frame.columns, axis=1)
+    if len(header) != frame.shape[1]:
+        return frame
+    bare = [name.strip() for name in header]
+    unnamed = [not name and bool(frame.iloc[:, at].isna().all()) for at, name in enumerate(bare)]
+    twice = [name for name, n in Counter(filter(None, bare)).items() if n > 1]
+    if twice:
+        warnings.warn(
+            f"several columns are called {', '.join(map(repr, twice))}: the second is read as "
+            f"{twice[0] + '.1'!r}, and so on",
+            FedcircuitsWarning,
+            stacklevel=6,
+        )
+    names: list[str] = []
+    for given, name in zip(frame.columns, bare, strict=True):
+        tries = (name if k == 0 else f"{name}.{k}" for k in itertools.count())
+        names.append(next(each for each in tries if each not in names) if name else str(given))
+    return frame.set_axis(names, axis=1).loc[:, [not each for each in unnamed]]
 
 
 def _rewritten(frame: pd.DataFrame, decimal_commas: bool) -> pd.DataFrame:
@@ -95,8 +165,12 @@ def _rewritten(frame: pd.DataFrame, decimal_commas: bool) -> pd.DataFrame:
             continue
         bare = texts.str.strip()
         found = _iso_dates(bare, str(name))
+        if found is None:
+            found = _month_dates(bare)
         if found is None and decimal_commas and bare.str.contains(",").any():
-            found = _plain_numbers(bare)
+            found = _plain_numbers(bare, ",")
+        if found is None and bare.str.contains(r"[,%‰°$€£¥]").any():
+            found = _plain_numbers(bare, ".")
         if found is not None:
             frame[name] = found.reindex(column.index)
     return frame
@@ -104,16 +178,36 @@ def _rewritten(frame: pd.DataFrame, decimal_commas: bool) -> pd.DataFrame:
 
 def _others_are_few(texts: pd.Series[Any], fits: pd.Series[Any]) -> bool:
     """Whether most texts fit, and the rest is one or two spellings of a missing value."""
-    return fits.mean() > 0.5 and texts[~fits].nunique() <= MISSING_SPELLINGS
+    return bool(fits.mean() > 0.5 and texts[~fits].nunique() <= MISSING_SPELLINGS)
 
 
-def _plain_numbers(texts: pd.Series[Any]) -> pd.Series[Any] | None:
+def _plain_numbers(texts: pd.Series[Any], decimal: str) -> pd.Series[Any] | None:
     """Text like "1.234,5" as numbers; as text with a decimal point where other texts stay."""
-    fits = texts.map(_DECIMAL_COMMA.fullmatch).notna()
-    if not _others_are_few(texts, fits):
+    read = texts.map(lambda text: plain_number(text, decimal))
+    fits = read.notna()
+    units = {unit for _, unit in read[fits]}
+    if len(units) != 1 or not _others_are_few(texts, fits):  # two units are not one number
         return None
-    plain = texts.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
-    return pd.to_numeric(plain) if fits.all() else plain.where(fits, texts)
+    plain: pd.Series[Any] = read[fits].str[0]
+    if not fits.all():
+        return plain.reindex(texts.index).where(fits, texts)
+    numbers: pd.Series[Any] = pd.to_numeric(plain)
+    return numbers
+
+
+def _month_dates(texts: pd.Series[Any]) -> pd.Series[Any] | None:
+    """Dates with an English month, like Nov 17, 2026 or 17-Nov-2026, as ISO 8601."""
+    fits = texts.map(_NAMED_MONTH.fullmatch).notna()
+    if not fits.any() or not _others_are_few(texts, fits):
+        return None
+    bare = texts[fits].str.replace(r"[ .,-]+", " ", regex=True)
+    found = pd.Series(pd.NaT, index=bare.index, dtype="datetime64[ns]")
+    for form in _MONTH_FORMS:
+        found = found.fillna(pd.to_datetime(bare, format=form, errors="coerce"))
+    if found.isna().any():
+        return None  # a day or a month that is none
+    days: pd.Series[Any] = found.dt.strftime("%Y-%m-%d").reindex(texts.index).where(fits, texts)
+    return days
 
 
 def _iso_dates(texts: pd.Series[Any], name: str) -> pd.Series[Any] | None:
