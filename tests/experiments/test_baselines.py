@@ -99,6 +99,7 @@ def _has_namespace() -> bool:
 def test_federated_trees_learn_and_count_bytes(mode: str) -> None:
     pytest.importorskip("xgboost")
     from fedcircuits.baselines.boosted import federated_trees
+    from fedcircuits.experiments.rivals import cpu_seconds
 
     rows = FEATURES.arrays(TEST)
     if mode == "rows":
@@ -115,6 +116,8 @@ def test_federated_trees_learn_and_count_bytes(mode: str) -> None:
             {"train": X[:500][:, b], "valid": X[500:][:, b], "test": rows[:, b]} for b in blocks
         ]
         clients[0] |= {"y_train": Y[:500], "y_valid": Y[500:]}
+    before = cpu_seconds()
     found = federated_trees(mode, clients, [{"max_depth": 3, "eta": 0.3}], rounds=20)
+    assert cpu_seconds() - before > 0.5  # of server and clients: starting them takes longer
     assert auc(found["proba"]) > 0.9
     assert found["bytes"] > 10_000

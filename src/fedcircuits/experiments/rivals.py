@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -46,7 +47,7 @@ def train(
     x, y = features.arrays(split.train), features.codes(split.train)
     n_settings, rounds = int(options["settings"]), int(options["rounds"])
     short = max(1, rounds // 6)
-    start, cpu = time.perf_counter(), time.process_time()
+    start, cpu = time.perf_counter(), cpu_seconds()
     facts: dict[str, Any] = {"rule": name}
     if name.startswith("LightGBM"):
         codes = range(len(features.medians), x.shape[1])
@@ -86,8 +87,16 @@ def train(
         )  # fmt: skip
         proba = rival.proba(np.concatenate([test[:, b] for b in blocks], axis=1))
         facts |= {"bytes": rival.n_bytes, "parameters": rival.n_parameters, "note": rival.setting}
-    facts |= {"seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - start}
+    facts |= {"seconds": cpu_seconds() - cpu, "wall_seconds": time.perf_counter() - start}
     return proba, list(features.classes), facts
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of those it started that have ended.
+
+    Federated trees train in processes of their own.
+    """
+    return sum(os.times()[:4])
 
 
 def _validation_rows(n_rows: int, seed: int) -> Any:
