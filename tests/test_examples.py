@@ -20,6 +20,7 @@ SHOWS = {
     "columns_split.py": "setting: vertical; rule: product",
     "both_split.py": "setting: hybrid",
     "own_learner.py": "three clients:",
+    "federated_images.py": "known pixels stay as they are: True",
     "unlearn_client.py": "after: ('client-1', 'client-2')",
     "synthetic_data.py": "mean proline given class 2:",
 }
@@ -44,7 +45,10 @@ def test_every_script_is_run_and_listed() -> None:
     assert {name for name in scripts if f"({name})" not in listed} == set()
 
 
-@pytest.mark.parametrize("name", sorted(set(SHOWS) - {"one_table.py", "unlearn_client.py"}))
+BY_THEMSELVES = {"one_table.py", "unlearn_client.py", "federated_images.py"}
+
+
+@pytest.mark.parametrize("name", sorted(set(SHOWS) - BY_THEMSELVES))
 def test_script_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert SHOWS[name] in printed(name, capsys)
 
@@ -60,6 +64,19 @@ def test_client_that_left_is_as_one_that_never_came(capsys: pytest.CaptureFixtur
     text = printed("unlearn_client.py", capsys)
     assert SHOWS["unlearn_client.py"] in text
     assert figure("a run without it:", text) < 1e-9
+
+
+def test_images_at_four_clients_are_scored_painted_and_drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    runpy.run_path(str(EXAMPLES / "federated_images.py"))["main"](["--pictures", str(tmp_path)])
+    text = capsys.readouterr().out
+    assert SHOWS["federated_images.py"] in text
+    together, alone = figure("together", text), figure("alone [", text)
+    assert alone < together < 0.0
+    assert figure("('east', 'north', 'south'),", text) < together
+    assert {path.name for path in tmp_path.iterdir()} == {"painted.png", "samples.png"}
 
 
 # --- notebooks ------------------------------------------------------------------------------------
