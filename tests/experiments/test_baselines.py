@@ -14,12 +14,16 @@ from fedcircuits.baselines.prepare import Features
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_tabnet")
-from fedcircuits.baselines.fed_avg import _average, fed_avg  # noqa: E402
+from fedcircuits.baselines.fed_avg import _average, _distinct, fed_avg  # noqa: E402
+from fedcircuits.baselines.networks import NetworkOptions, make_network  # noqa: E402
 from fedcircuits.baselines.split_nn import ACTIVATION, split_nn  # noqa: E402
 from fedcircuits.baselines.training import (  # noqa: E402
     PLAIN,
     SETTINGS,
+    Rival,
     n_message_bytes,
+    search,
+    trial_rows,
 )
 
 
@@ -60,6 +64,37 @@ def test_average_weighs_by_rows_and_covers_running_statistics() -> None:
     assert found["w"].item() == pytest.approx(2.0)
     assert found["running_mean"].item() == pytest.approx(1.0)
     assert found["n"].item() == 3
+
+
+def test_a_message_holds_a_tensor_that_layers_share_once() -> None:
+    network = make_network(FEATURES, 2, SETTINGS[0])
+    found, all_tensors = _distinct(network), network.state_dict()
+    assert len(found) < len(all_tensors)
+    parameters = {p.data_ptr() for p in network.parameters()}
+    assert parameters <= {t.data_ptr() for t in found.values()}
+
+
+def test_a_trial_trains_on_few_rows_and_the_setting_taken_on_all() -> None:
+    seen: list[tuple[int, int, bool]] = []
+
+    def train(options: NetworkOptions, most: int, trial: bool) -> tuple[Rival, float]:
+        seen.append((options.width, most, trial))
+        return Rival(lambda x: x, 0, 0, most, ""), float(options.width != 16)
+
+    search(train, SETTINGS[:3], 2, 9)
+    assert seen == [(8, 2, True), (16, 2, True), (32, 2, True), (16, 9, False)]
+    assert trial_rows(10, None, 0) == trial_rows(10, 10, 0) == slice(None)
+    rows = trial_rows(10, 4, 0)
+    assert isinstance(rows, np.ndarray)
+    assert len(set(rows.tolist())) == 4
+
+
+def test_the_setting_of_trees_is_that_of_least_validation_loss() -> None:
+    pytest.importorskip("xgboost")
+    from fedcircuits.baselines.boosted import tree_setting
+
+    settings = [{"max_depth": 3, "eta": 1e-6}, {"max_depth": 3, "eta": 0.3}]
+    assert tree_setting((X[:500], Y[:500]), (X[500:], Y[500:]), settings, 20) == settings[1]
 
 
 @pytest.mark.parametrize("settings", [SETTINGS[:1], PLAIN[:2]], ids=["tabnet", "plain"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from fedcircuits.experiments.experiment import (
     ExperimentError,
     published,
 )
-from fedcircuits.experiments.page import in_cell, lines, rows_of, write_page
+from fedcircuits.experiments.figure import write_figure
+from fedcircuits.experiments.page import comparison, in_cell, lines, rows_of, write_page
 from fedcircuits.experiments.records import Records
 from fedcircuits.experiments.run import run
 
@@ -100,6 +102,48 @@ def test_what_is_recorded_is_not_run_again(small: tuple[Experiment, Path, pd.Dat
     assert len(records.frame()) == len(frame)
 
 
+def test_a_run_of_few_minutes_goes_on_later(tmp_path: Path) -> None:
+    experiment = Experiment.read("density", SMALL, quick=True)
+    asked: list[str] = []
+    records, notes = run(
+        experiment, Context(), tmp_path / "a.parquet", lambda _, text: asked.append(text), 0.0
+    )
+    assert asked == []
+    assert records.rows == []
+    assert notes == ["2 cells are not run yet; the same command goes on"]
+
+
+def test_runs_that_write_one_file_keep_each_others_rows(tmp_path: Path) -> None:
+    one, other = Records(tmp_path / "a.parquet"), Records(tmp_path / "a.parquet")
+    cells = list(Experiment.read("density", SMALL).cells())
+    one.add(cells[0], {"auc": 0.5})
+    other.add(cells[1], {"auc": 0.75})
+    other.add(cells[0], {"auc": 0.0})  # recorded already: stays
+    assert list(Records(tmp_path / "a.parquet").frame()["auc"]) == [0.5, 0.75]
+
+
+def test_communication_takes_trainings_that_classification_has_recorded(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("pytorch_tabnet")
+    found = {
+        "title": "", "text": "", "seeds": 1, "data": ["cancer"], "metrics": {},
+        "models": ["FedAvg [TabNet]"],
+        "settings": {"rows": {"split": "rows", "clients": 5, "how": "iid"}},
+        "options": {"same_training_as": "classification"},
+    }  # fmt: skip
+    experiment = Experiment.read("communication", found)
+    cell = next(experiment.cells())
+    records = Records(tmp_path / "a.parquet")
+    facts = {"bytes": 7, "rows": 100, "parameters": 10, "rounds": 3, "machine": "another"}
+    records.add(replace(cell, experiment="classification"), facts)
+    after, notes = run(experiment, Context(), tmp_path / "a.parquet")
+    row = after.find(cell)
+    assert notes == []
+    assert row is not None
+    assert (row["bytes"], row["machine"]) == (7, "another")
+    assert row["bytes_formula"] == 4 * 2 * 10 * 5 * 3
+
+
 def test_the_same_seed_gives_the_same_figures(
     small: tuple[Experiment, Path, pd.DataFrame], tmp_path: Path
 ) -> None:
@@ -128,6 +172,40 @@ def test_run_time_is_relative_to_the_same_model_and_seed() -> None:
         [{**facts, "setting": s, "seed": k, "seconds_slowest": t} for s, k, t in seconds]
     )
     assert list(rows_of(experiment, frame)["relative_seconds"]) == [1.0, 0.25, 1.0, 0.5]
+
+
+def test_likelihood_is_held_against_the_same_seed_on_one_table() -> None:
+    options = {"centralised_of": {"joint": "published"}}
+    experiment = Experiment.read("density", {**SMALL, "options": options})
+    facts = {"experiment": "density", "data": "cancer", "quick": False}
+    found = [("centralised", "published", 0, -3.0), ("rows", "published", 0, -3.5)]
+    found += [("rows", "joint", 0, -3.25), ("rows", "joint", 1, -3.0)]
+    frame = pd.DataFrame(
+        [
+            {**facts, "setting": s, "model": m, "seed": k, "log_likelihood": v}
+            for s, m, k, v in found
+        ]
+    )
+    gaps = rows_of(experiment, frame)["nats_to_centralised"].to_numpy()
+    np.testing.assert_array_equal(gaps, [0.0, -0.5, -0.25, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [({}, "holds"), ({"within": 0.005}, "below"), ({"within": 0.02}, "holds")],
+)
+def test_comparison_pairs_seeds_and_counts_what_holds(rule: dict[str, Any], words: str) -> None:
+    experiment = Experiment.read("density", {**SMALL, "seeds": 3})
+    facts = {"data": "cancer", "setting": "rows"}
+    found = [("ours", 0, 0.90), ("ours", 1, 0.92), ("rival", 0, 0.91), ("rival", 1, 0.93)]
+    frame = pd.DataFrame([{**facts, "model": m, "seed": k, "auc": v} for m, k, v in found])
+    rule = {"metric": "auc", "ours": "ours", "against": ["rival", "absent"], **rule}
+    *_, row, _, kept = comparison(experiment, frame, rule)
+    assert row == (
+        f"| cancer | rows | 0.9100 ± 0.0141 | rival | 0.9200 ± 0.0141 | -0.0100 | "
+        f"{words} (2 seeds) |"
+    )
+    assert kept == f"{int(words == 'holds')} of 1 rows hold."
 
 
 def test_spread_has_n_less_one_and_few_seeds_are_named() -> None:
@@ -159,16 +237,40 @@ def test_synthetic_data_couple_clusters_by_degrees() -> None:
     assert found[0] < 0.1 < found[1] < found[2]
 
 
-@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda path: path.stem)
+PAGES = sorted(RESULTS.glob("*.md"))
+
+
+def of_page(page: Path) -> tuple[Experiment, pd.DataFrame]:
+    """Return the experiment of a page in the docs, and the records beside it."""
+    quick = page.stem.endswith(".quick")
+    experiment = Experiment.named(page.stem.removesuffix(".quick"), quick=quick)
+    return experiment, Records(RESULTS / "experiments.parquet").frame()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_results_in_the_docs_follow_from_their_records(page: Path) -> None:
-    name = page.stem
-    if name in ("index", "README"):
-        pytest.skip("a page of links")
-    quick = name.endswith(".quick")
-    experiment = Experiment.named(name.removesuffix(".quick"), quick=quick)
-    frame = Records(RESULTS / "experiments.parquet").frame()
+    experiment, frame = of_page(page)
     text = page.read_text()
-    command = text.split("`")[1]
-    figures = [RESULTS / f"{name}.svg"]
-    shown = [line for line in lines(experiment, frame, command, figures) if line.startswith("|")]
-    assert [line for line in text.splitlines() if line.startswith("|")] == shown
+    command = next(line for line in text.splitlines() if line.startswith("`fedcircuits experiment"))
+    shown = lines(experiment, frame, command.split("`")[1], [page.with_suffix(".svg")])
+    assert text.splitlines() == "\n".join(shown).splitlines()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_figures_in_the_docs_follow_from_their_records(page: Path, tmp_path: Path) -> None:
+    mpl = pytest.importorskip("matplotlib")
+    experiment, frame = of_page(page)
+    kept = page.with_suffix(".svg").read_text()
+    if f"Matplotlib v{mpl.__version__}," not in kept:
+        pytest.skip("drawn by another version of matplotlib, whose files differ in detail")
+    write_figure(experiment, rows_of(experiment, frame), tmp_path / f"{page.stem}.svg")
+    assert (tmp_path / f"{page.stem}.svg").read_text() == kept
+
+
+def test_a_page_with_a_changed_figure_is_noticed(
+    small: tuple[Experiment, Path, pd.DataFrame],
+) -> None:
+    experiment, _, frame = small
+    changed = frame.assign(log_likelihood=frame["log_likelihood"] + 0.01)
+    shown = [list(lines(experiment, rows, "a command", [])) for rows in (frame, changed)]
+    assert shown[0] != shown[1]

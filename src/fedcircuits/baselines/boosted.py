@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,47 @@ Rows = tuple[FloatArray, IntArray]
 
 class NoNamespaceError(FedcircuitsError):
     """No network namespace can be made here, so bytes cannot be counted."""
+
+
+def tree_setting(
+    train: Rows,
+    valid: Rows,
+    settings: Sequence[dict[str, Any]] = TREE_SETTINGS,
+    rounds: int = 300,
+) -> dict[str, Any]:
+    """Return the setting of least validation loss of XGBoost on all rows in one place.
+
+    The federated mode grows the same trees up to sketches of the columns, so a search in one place
+    finds the setting that ten federated trainings would, in a twentieth of the time.
+
+    Args:
+        train: prepared rows and classes.
+        valid: of rows that are not trained on.
+        settings: to choose from.
+        rounds: trees at most; training ends 20 after the best one.
+    """
+    import xgboost
+
+    tables = [xgboost.DMatrix(*rows) for rows in (train, valid)]
+    n_classes = 1 + int(train[1].max())
+
+    def loss(setting: dict[str, Any]) -> float:
+        found: dict[str, dict[str, list[float]]] = {}
+        xgboost.train(
+            {**objective(n_classes), **setting, "tree_method": "hist", "nthread": 1, "seed": 0},
+            tables[0], rounds, evals=[(tables[1], "valid")], early_stopping_rounds=20,
+            evals_result=found, verbose_eval=False,
+        )  # fmt: skip
+        return min(next(iter(found["valid"].values())))
+
+    return min(settings, key=loss)
+
+
+def objective(n_classes: int) -> dict[str, Any]:
+    """Return the loss that XGBoost trains and reports for so many classes."""
+    if n_classes == 2:
+        return {"objective": "binary:logistic", "eval_metric": "logloss"}
+    return {"objective": "multi:softprob", "eval_metric": "mlogloss", "num_class": n_classes}
 
 
 def federated_trees(
@@ -93,6 +135,8 @@ def lightgbm(
 ) -> FloatArray:
     """Return probabilities of the test rows of a LightGBM, with default settings or tuned ones.
 
+    Default: nothing is chosen, so it is trained on validation rows too.
+
     Tuned: 20 random settings, trees by early stopping, chosen by the loss of validation rows.
     """
     from lightgbm import LGBMClassifier, early_stopping
@@ -104,14 +148,17 @@ def lightgbm(
             verbose=-1, n_jobs=1, random_state=seed, deterministic=True, force_row_wise=True,
             **options,
         )  # fmt: skip
-        return model.fit(
-            *train, eval_set=[valid], callbacks=[early_stopping(30, verbose=False)],
-            categorical_feature=list(categories),
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # newer versions rename `eval_set`
+            return model.fit(
+                *train, eval_set=[valid], callbacks=[early_stopping(30, verbose=False)],
+                categorical_feature=list(categories),
+            )  # fmt: skip
 
     if not tuned:
         model = LGBMClassifier(verbose=-1, n_jobs=1, random_state=seed)
-        model.fit(*train, categorical_feature=list(categories))
+        rows = [np.concatenate(both) for both in zip(train, valid, strict=True)]
+        model.fit(*rows, categorical_feature=list(categories))
         return np.asarray(model.predict_proba(test), dtype=float)
     best, answer = np.inf, np.empty(0)
     for _ in range(TUNED):

@@ -18,6 +18,8 @@ import numpy as np
 import xgboost
 from xgboost import collective, federated
 
+from fedcircuits.baselines.boosted import objective
+
 PORT = 19100
 COLUMNS = 1  # DataSplitMode.COL of XGBoost
 
@@ -41,11 +43,6 @@ def client(folder: Path, rank: int, task: dict[str, Any]) -> None:
         return xgboost.DMatrix(arrays[part], y, **where)
 
     n_classes = int(task["classes"])
-    objective = (
-        {"objective": "binary:logistic", "eval_metric": "logloss"}
-        if n_classes == 2
-        else {"objective": "multi:softprob", "eval_metric": "mlogloss", "num_class": n_classes}
-    )
     address = {
         "dmlc_communicator": "federated",
         "federated_server_address": f"127.0.0.1:{PORT}",
@@ -60,7 +57,7 @@ def client(folder: Path, rank: int, task: dict[str, Any]) -> None:
             start = sent_bytes()
             found: dict[str, dict[str, list[float]]] = {}
             model = xgboost.train(
-                {**objective, **setting, "tree_method": "hist", "nthread": 1, "seed": 0},
+                {**objective(n_classes), **setting, "tree_method": "hist", "nthread": 1, "seed": 0},
                 train,
                 task["rounds"],
                 evals=[(valid, "valid")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from fedcircuits.baselines.training import (
     n_message_bytes,
     search,
     softmax_of,
+    trial_rows,
 )
 
 Rows = tuple[FloatArray, IntArray]
@@ -31,6 +33,7 @@ def fed_avg(
     *,
     rounds: int = 30,
     trial_rounds: int = 5,
+    trial_most: int | None = None,
     patience: int = 8,
     seed: int = 0,
 ) -> Rival:
@@ -47,24 +50,32 @@ def fed_avg(
         settings: to choose from on validation rows.
         rounds: at most.
         trial_rounds: of each setting in the search.
+        trial_most: rows of all clients together that a trial trains on; None for all.
         patience: rounds without a better validation loss, then training ends.
         seed: of start and batches.
     """
 
-    def train(options: NetworkOptions, most: int) -> tuple[Rival, float]:
+    n_rows = sum(len(y) for _, y in clients)
+    few = []
+    for at, (x, y) in enumerate(clients):
+        share = None if trial_most is None else max(2, round(trial_most * len(y) / n_rows))
+        kept = trial_rows(len(y), share, seed + at)
+        few.append((x[kept], y[kept]))
+
+    def train(options: NetworkOptions, most: int, trial: bool) -> tuple[Rival, float]:
         torch.manual_seed(seed)
         network = make_network(features, len(features.classes), options)
-        best, found, since, n_bytes = np.inf, dict(network.state_dict()), 0, 0
+        message = n_message_bytes(_distinct(network))  # as long down as up, whatever its values
+        best, found, since, n_bytes, number = np.inf, dict(network.state_dict()), 0, 0, 0
         for number in range(most):
             start = {k: v.clone() for k, v in network.state_dict().items()}
-            sent = n_message_bytes(start)
             states, weights = [], []
-            for at, (x, y) in enumerate(clients):
+            for at, (x, y) in enumerate(few if trial else clients):
                 network.load_state_dict(start)
                 _epoch(network, x, y, options, seed + 1000 * at, number)
                 states.append({k: v.clone() for k, v in network.state_dict().items()})
                 weights.append(len(y))
-                n_bytes += sent + n_message_bytes(states[-1])
+                n_bytes += 2 * message
             network.load_state_dict(_average(states, weights))
             loss = log_loss(softmax_of(network, valid[0]), valid[1])
             since += 1
@@ -75,7 +86,8 @@ def fed_avg(
                 break
         network.load_state_dict(found)
         size = sum(p.numel() for p in network.parameters())
-        rival = Rival(lambda x: softmax_of(network, x), n_bytes, size, str(options))
+        proba = partial(softmax_of, network)
+        rival = Rival(proba, n_bytes, size, number + 1, str(options))
         return rival, best
 
     return search(train, settings, trial_rounds, rounds)
@@ -99,6 +111,14 @@ def _epoch(
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(network.parameters(), 2.0)
         steps.step()
+
+
+def _distinct(network: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a network, one that several layers share (TabNet has such) once."""
+    seen: dict[int, str] = {}
+    for name, tensor in network.state_dict().items():
+        seen.setdefault(tensor.data_ptr(), name)
+    return {name: network.state_dict()[name] for name in seen.values()}
 
 
 def _average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[int]) -> dict[str, Tensor]:

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.baselines.networks import NetworkOptions, make_network
 from fedcircuits.baselines.prepare import Features
-from fedcircuits.baselines.training import Rival, batches, log_loss, n_message_bytes, search
+from fedcircuits.baselines.training import (
+    Rival,
+    batches,
+    log_loss,
+    n_message_bytes,
+    search,
+    trial_rows,
+)
 
 ACTIVATION = 16  # numbers that a client sends of a row
 
@@ -25,6 +32,7 @@ def split_nn(
     *,
     epochs: int = 30,
     trial_epochs: int = 5,
+    trial_most: int | None = None,
     patience: int = 8,
     seed: int = 0,
 ) -> Rival:
@@ -41,12 +49,17 @@ def split_nn(
         settings: to choose from on validation rows.
         epochs: at most.
         trial_epochs: of each setting in the search.
+        trial_most: rows that a trial trains on; None for all.
         patience: epochs without a better validation loss, then training ends.
         seed: of start and batches.
     """
     n_classes = len(features[0].classes)
 
-    def train(options: NetworkOptions, most: int) -> tuple[Rival, float]:
+    some = trial_rows(len(y), trial_most, seed)
+    few = [x[some] for x in blocks], y[some]
+
+    def train(options: NetworkOptions, most: int, trial: bool) -> tuple[Rival, float]:
+        xs, labels = few if trial else (blocks, y)
         torch.manual_seed(seed)
         encoders = [make_network(f, ACTIVATION, options) for f in features]
         head = nn.Sequential(
@@ -67,15 +80,15 @@ def split_nn(
             with torch.no_grad():
                 return torch.softmax(outputs(rows)[0], dim=1).numpy().astype(float)
 
-        best, found, since, n_bytes = np.inf, dict(network.state_dict()), 0, 0
+        best, found, since, n_bytes, epoch = np.inf, dict(network.state_dict()), 0, 0, 0
         for epoch in range(most):
             network.train()
-            for rows in batches(len(y), options.batch, seed, epoch):
+            for rows in batches(len(labels), options.batch, seed, epoch):
                 steps.zero_grad()
-                out, sent = outputs([x[rows] for x in blocks])
+                out, sent = outputs([x[rows] for x in xs])
                 # Activations go to the owner, gradients of the same shape come back.
                 n_bytes += 2 * sum(n_message_bytes({"a": a}) for a in sent[1:])
-                loss = nn.functional.cross_entropy(out, torch.as_tensor(y[rows]))
+                loss = nn.functional.cross_entropy(out, torch.as_tensor(labels[rows]))
                 for encoder in encoders:
                     loss = loss + encoder.penalty
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -91,7 +104,9 @@ def split_nn(
         network.load_state_dict(found)
         ends = np.cumsum([x.shape[1] for x in blocks])[:-1]
         size = sum(p.numel() for p in network.parameters())
-        rival = Rival(lambda x: proba(np.split(x, ends, axis=1)), n_bytes, size, str(options))
+        rival = Rival(
+            lambda x: proba(np.split(x, ends, axis=1)), n_bytes, size, epoch + 1, str(options)
+        )
         return rival, best
 
     return search(train, settings, trial_epochs, epochs)

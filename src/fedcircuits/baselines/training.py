@@ -33,12 +33,14 @@ class Rival:
         proba: probabilities of the classes for prepared rows, (n, classes).
         n_bytes: of all messages of the training of the setting that was taken.
         n_parameters: numbers that were trained.
+        rounds: of the training of that setting; epochs where columns are split.
         setting: that was taken, in words.
     """
 
     proba: Callable[[FloatArray], FloatArray]
     n_bytes: int
     n_parameters: int
+    rounds: int
     setting: str
 
 
@@ -76,8 +78,15 @@ def softmax_of(network: nn.Module, x: FloatArray, rows: int = 8192) -> FloatArra
     return np.concatenate(parts).astype(float)
 
 
+def trial_rows(n_rows: int, most: int | None, seed: int) -> IntArray | slice:
+    """Return the rows that a trial of a setting trains on: all, or as many as `most`, drawn."""
+    if most is None or n_rows <= most:
+        return slice(None)
+    return np.sort(np.random.default_rng([seed, n_rows, 5]).permutation(n_rows)[:most])
+
+
 def search(
-    train: Callable[[NetworkOptions, int], tuple[Rival, float]],
+    train: Callable[[NetworkOptions, int, bool], tuple[Rival, float]],
     settings: tuple[NetworkOptions, ...],
     short: int,
     long: int,
@@ -85,12 +94,12 @@ def search(
     """Return the rival of the best setting: all tried for a few rounds, the best for all rounds.
 
     Args:
-        train: setting and most rounds to a rival and its validation loss.
+        train: setting, most rounds and whether it is a trial, to a rival and its validation loss.
         settings: to try.
         short: rounds of a trial.
         long: rounds of the setting that is taken.
     """
-    tried = [train(options, short) for options in settings] if len(settings) > 1 else []
+    tried = [train(options, short, True) for options in settings] if len(settings) > 1 else []
     best = min(range(len(tried)), key=lambda at: tried[at][1]) if tried else 0
-    rival, _ = train(settings[best], long)
+    rival, _ = train(settings[best], long, False)
     return rival

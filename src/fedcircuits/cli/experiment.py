@@ -21,6 +21,7 @@ def run(
     device: str,
     records: Path,
     page: Path | None,
+    minutes: float | None,
     only_page: bool,
 ) -> None:
     """Run the cells that are not recorded yet, write the page, print its first table."""
@@ -31,7 +32,7 @@ def run(
     else:
         with out.progress() as progress:
             context = Context(data, engine, device)
-            found, notes = run_cells(experiment, context, records, progress)
+            found, notes = run_cells(experiment, context, records, progress, minutes)
     frame = found.frame()
     words = f"fedcircuits experiment {name}" + (" --quick" if quick else "")
     words += "" if seeds is None else f" --seeds {seeds}"

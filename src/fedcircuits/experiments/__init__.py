@@ -4,7 +4,7 @@
     experiment.py    reads such a file; a cell is one data set, setting, model and seed
     run.py           runs the cells that are not yet recorded, and shows progress
     records.py       one tidy row a cell, in one Parquet file
-    page.py          tables (Markdown) and figures (SVG) from that file alone
+    page.py          tables (Markdown) from that file alone      figure.py   figures (SVG), likewise
     data.py          data sets by name        splits.py   settings by name
     ours.py          models of this package   rivals.py   models of `fedcircuits.baselines`
     scores.py        accuracy, macro-F1, AUC, log-loss, log-likelihood

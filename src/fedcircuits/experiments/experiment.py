@@ -57,6 +57,11 @@ class Experiment:
         settings: by name, how data are split.
         models: names.
         metrics: columns of the tables: name of the metric and what it is called.
+        reading: what the page says after its tables: what they show, and why.
+        compare: tables of one model beside others: `title`, `metric`, `ours`, `against`, and
+            `within`, how far below them it may be; without it one standard deviation is a tie.
+        figure: `across`, a metric that the first one is drawn against, by default the settings;
+            `log` for a logarithmic axis.
         skip: combinations that do not exist, each a mapping from `setting` and `model` to names.
         most_rows: training rows of the quick variant; None for all.
         paper: the published figures, by data set, setting, model and metric: mean and spread.
@@ -72,6 +77,9 @@ class Experiment:
     settings: Mapping[str, Mapping[str, Any]]
     models: tuple[str, ...]
     metrics: Mapping[str, str]
+    reading: str = ""
+    compare: tuple[Mapping[str, Any], ...] = ()
+    figure: Mapping[str, Any] = field(default_factory=dict)
     skip: tuple[Mapping[str, Any], ...] = ()
     most_rows: int | None = None
     paper: Mapping[str, Any] = field(default_factory=dict)
@@ -103,6 +111,9 @@ class Experiment:
             settings={key: settings[key] for key in kept},
             models=tuple(small.get("models", found["models"])),
             metrics=found["metrics"],
+            reading=found.get("reading", ""),
+            compare=tuple(found.get("compare", ())),
+            figure=found.get("figure", {}),
             skip=tuple(found.get("skip", ())),
             most_rows=small.get("most_rows"),
             paper=found.get("paper", {}),

@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.experiments.experiment import Experiment
+from fedcircuits.experiments.figure import write_figure
 from fedcircuits.federation.wire import ledger
 
 CENTRALISED = "centralised"
 DIGITS = {
-    "log_likelihood": 2, "relative_seconds": 2, "seconds": 1, "seconds_slowest": 1, "bytes": 0,
+    "log_likelihood": 2, "nats_to_centralised": 2, "relative_seconds": 2, "seconds": 1,
+    "seconds_slowest": 1, "bytes": 0,
     "bytes_formula": 0, "bytes_a_row": 1, "parameters": 0, "nats_a_value": 3,
 }  # fmt: skip
 
@@ -30,7 +32,7 @@ def write_page(experiment: Experiment, frame: pd.DataFrame, folder: Path, comman
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = experiment.name + (".quick" if experiment.quick else "")
-    figures = write_figures(experiment, frame, folder, name)
+    figures = write_figure(experiment, rows_of(experiment, frame), folder / f"{name}.svg")
     path = folder / f"{name}.md"
     path.write_text("\n".join(lines(experiment, frame, command, figures)) + "\n")
     return path
@@ -60,10 +62,16 @@ def lines(
             yield f"## {words[0].upper()}{words[1:]}"
             yield ""
             yield from table(experiment, mine, metric, len(seeds))
+    for rule in experiment.compare:
+        found = list(comparison(experiment, mine, rule))
+        if found:
+            yield from ["", f"## {rule['title']}", "", *found]
     sizes = experiment.options.get("extrapolate")
     if sizes:
         yield ""
         yield from extrapolation(sizes)
+    if experiment.reading and not experiment.quick:
+        yield from ["", "## What the tables show", "", experiment.reading.strip()]
 
 
 def rows_of(experiment: Experiment, frame: pd.DataFrame) -> pd.DataFrame:
@@ -71,16 +79,66 @@ def rows_of(experiment: Experiment, frame: pd.DataFrame) -> pd.DataFrame:
     chosen = (frame["experiment"] == experiment.name) & (frame["quick"] == experiment.quick)
     mine = frame[chosen].copy()
     if "seconds_slowest" in mine.columns:
-        whole = mine[mine["setting"] == CENTRALISED].set_index(["data", "model", "seed"])
-        base = whole["seconds_slowest"].to_dict()
-        keys = zip(mine["data"], mine["model"], mine["seed"], strict=True)
-        mine["relative_seconds"] = [
-            value / base[key] if base.get(key) else np.nan
-            for key, value in zip(keys, mine["seconds_slowest"], strict=True)
-        ]
+        mine["relative_seconds"] = mine["seconds_slowest"] / _centralised(
+            experiment, mine, "seconds_slowest"
+        )
+    if "log_likelihood" in mine.columns:
+        mine["nats_to_centralised"] = mine["log_likelihood"] - _centralised(
+            experiment, mine, "log_likelihood"
+        )
     if "bytes" in mine.columns:
         mine["bytes_a_row"] = mine["bytes"] / mine["rows"]
     return mine
+
+
+def _centralised(experiment: Experiment, mine: pd.DataFrame, metric: str) -> Any:
+    """Return, for every row, the metric of the same model and seed on one table, (n,).
+
+    Rules that exist in federations alone are held against the model that `centralised_of` names.
+    """
+    whole = mine[mine["setting"] == CENTRALISED].set_index(["data", "model", "seed"])
+    base = whole[metric].to_dict()
+    models = mine["model"].replace(experiment.options.get("centralised_of", {}))
+    keys = zip(mine["data"], models, mine["seed"], strict=True)
+    return np.array([base.get(key, np.nan) for key in keys], dtype=float)
+
+
+def comparison(
+    experiment: Experiment, mine: pd.DataFrame, rule: Mapping[str, Any]
+) -> Iterator[str]:
+    """Return the lines of a table of our model beside others, paired by seed, losses included."""
+    metric, rows = rule["metric"], []
+    index = mine.set_index(["data", "setting", "model", "seed"])[metric].dropna()
+    for data in experiment.data:
+        for setting in experiment.settings:
+            for rival in rule["against"]:
+                pairs = [
+                    (index[data, setting, rule["ours"], seed], index[data, setting, rival, seed])
+                    for seed in range(experiment.seeds)
+                    if (data, setting, rule["ours"], seed) in index
+                    and (data, setting, rival, seed) in index
+                ]
+                if pairs:
+                    rows.append((data, setting, rival, *_verdict(np.array(pairs), metric, rule)))
+    if rows:
+        yield f"| data | setting | {rule['ours']} | beside | its {metric} | difference | |"
+        yield "|---" * 7 + "|"
+        for data, setting, rival, own, other, gap, verdict in rows:
+            yield f"| {data} | {setting} | {own} | {rival} | {other} | {gap} | {verdict} |"
+        kept = sum(not row[-1].startswith("below") for row in rows)
+        yield ""
+        yield f"{kept} of {len(rows)} rows hold."
+
+
+def _verdict(pairs: Any, metric: str, rule: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Return both means, their difference and what it is called, of pairs (seeds, 2)."""
+    digits = DIGITS.get(metric, 4)
+    gaps = pairs[:, 0] - pairs[:, 1]
+    spread = pairs[:, 0].std(ddof=1) if len(pairs) > 1 else 0.0
+    room = rule.get("within", max(spread, pairs[:, 1].std(ddof=1) if len(pairs) > 1 else 0.0))
+    words = "above" if gaps.mean() > room else "holds" if gaps.mean() >= -room else "below"
+    own, other = (in_cell(values, metric, len(pairs)) for values in pairs.T)
+    return own, other, f"{gaps.mean():+,.{digits}f}", f"{words} ({len(pairs)} seed{'s' * (len(pairs) > 1)})"
 
 
 def table(experiment: Experiment, mine: pd.DataFrame, metric: str, n_seeds: int) -> Iterator[str]:
@@ -141,49 +199,3 @@ def extrapolation(sizes: Mapping[str, Any]) -> Iterator[str]:
                 f"| {parameters:,} | {rows:,} | {n} | {circuit:,.0f} | {average:,.0f} "
                 f"| {split:,.0f} |"
             )
-
-
-def write_figures(
-    experiment: Experiment, frame: pd.DataFrame, folder: Path, name: str
-) -> list[Path]:
-    """Write one SVG figure: the first metric, a panel for each data set."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    mine = rows_of(experiment, frame)
-    metric, words = next(iter(experiment.metrics.items()))
-    shown = [data for data in experiment.data if (mine["data"] == data).any()]
-    if metric not in mine.columns or not shown:
-        return []
-    with mpl.rc_context({"svg.hashsalt": name, "font.size": 9}):
-        figure, axes = plt.subplots(
-            1, len(shown), figsize=(3.2 * len(shown), 3.4), squeeze=False, layout="constrained"
-        )
-        for axis, data in zip(axes[0], shown, strict=True):
-            _panel(axis, experiment, mine[mine["data"] == data], metric)
-            axis.set_title(data)
-        axes[0][0].set_ylabel(words)
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-        path = folder / f"{name}.svg"
-        figure.savefig(path, metadata={"Date": None})
-        plt.close(figure)
-    return [path]
-
-
-def _panel(axis: Any, experiment: Experiment, mine: pd.DataFrame, metric: str) -> None:
-    settings = list(experiment.settings)
-    for at, model in enumerate(experiment.models):
-        chosen = mine[mine["model"] == model]
-        if chosen.empty:
-            continue
-        spread = chosen.groupby("setting")[metric].agg(["mean", "std"]).reindex(settings)
-        places = np.arange(len(settings)) + 0.12 * (at - len(experiment.models) / 2)
-        axis.errorbar(
-            places, spread["mean"], yerr=spread["std"].fillna(0.0), fmt="o", ms=4, capsize=2,
-            label=model,
-        )  # fmt: skip
-    axis.set_xticks(range(len(settings)), settings, rotation=40, ha="right")
-    axis.grid(axis="y", alpha=0.3)

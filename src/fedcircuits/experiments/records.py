@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -27,24 +30,56 @@ class Records:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: list[dict[str, Any]] = []
-        if path.exists():
-            self.rows = pd.read_parquet(path).to_dict("records")  # type: ignore[assignment]
+        self.read()
+
+    def read(self) -> None:
+        """Read the file again: another run may have added cells."""
+        if self.path.exists():
+            self.rows = pd.read_parquet(self.path).to_dict("records")  # type: ignore[assignment]
 
     def __contains__(self, cell: Cell) -> bool:
-        return any(tuple(row[name] for name in KEY) == cell.key for row in self.rows)
+        return self.find(cell) is not None
+
+    def find(self, cell: Cell) -> dict[str, Any] | None:
+        """Return what is recorded of a cell, None where it was not run."""
+        found = (row for row in self.rows if tuple(row[name] for name in KEY) == cell.key)
+        return next(found, None)
 
     def add(self, cell: Cell, found: dict[str, Any]) -> None:
-        """Add a cell's result and write the file; a file is replaced whole or not at all."""
-        facts = dict(zip(KEY, cell.key, strict=True))
-        self.rows.append({**facts, **found, **about_this_run()})
+        """Add a cell's result and write the file; a file is replaced whole or not at all.
+
+        Runs that add to one file at the same time wait for each other and keep all rows.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.path.with_suffix(".part")
-        pd.DataFrame(self.rows).to_parquet(draft, index=False)
-        draft.replace(self.path)
+        with locked(self.path.parent):
+            self.read()
+            if cell in self:
+                return
+            facts = dict(zip(KEY, cell.key, strict=True))
+            self.rows.append({**facts, **about_this_run(), **found})
+            draft = self.path.with_suffix(".part")
+            pd.DataFrame(self.rows).to_parquet(draft, index=False)
+            draft.replace(self.path)
 
     def frame(self) -> pd.DataFrame:
         """Return all rows."""
         return pd.DataFrame(self.rows, columns=None if self.rows else list(KEY))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other run writes into a folder; where files have no locks, do not wait."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def about_this_run() -> dict[str, str]:

@@ -16,7 +16,7 @@ from fedcircuits.baselines import boosted
 from fedcircuits.baselines.fed_avg import fed_avg
 from fedcircuits.baselines.prepare import Features
 from fedcircuits.baselines.split_nn import split_nn
-from fedcircuits.baselines.training import PLAIN, SETTINGS
+from fedcircuits.baselines.training import PLAIN, SETTINGS, Rival
 from fedcircuits.experiments.splits import shares
 
 VALIDATION = 0.1
@@ -39,13 +39,15 @@ def train(
         split: the data.
         setting: how rows and columns are split.
         seed: of split, validation rows and training.
-        options: `settings` (how many are tried), `rounds`, `trees`.
+        options: `settings` (how many are tried), `rounds`, `trees`, and `trial_rows`, which
+            networks are tried on.
     """
     features = Features.fit(split.train, split.label)
     valid = _validation_rows(len(split.train), seed)
     test = features.arrays(split.test)
     x, y = features.arrays(split.train), features.codes(split.train)
     n_settings, rounds = int(options["settings"]), int(options["rounds"])
+    trials = {"trial_most": options["trial_rows"], "seed": seed}
     short = max(1, rounds // 6)
     start, cpu = time.perf_counter(), cpu_seconds()
     facts: dict[str, Any] = {"rule": name}
@@ -57,10 +59,13 @@ def train(
         )  # fmt: skip
         facts["bytes"] = 0
     elif name == "federated trees":
+        tried = boosted.TREE_SETTINGS[:n_settings]
+        rows = (x[~valid], y[~valid]), (x[valid], y[valid])
+        chosen = boosted.tree_setting(*rows, tried, int(options["trees"]))
         found = boosted.federated_trees(
             setting["split"],
             _tree_parts(split, setting, seed, features, valid, test),
-            boosted.TREE_SETTINGS[:n_settings],
+            [chosen],
             int(options["trees"]),
         )
         proba = found["proba"]
@@ -72,10 +77,10 @@ def train(
         clients = [rows for rows in clients if len(rows[1]) > 1]
         rival = fed_avg(
             features, clients, (x[valid], y[valid]), settings, rounds=rounds, trial_rounds=short,
-            seed=seed,
+            **trials,
         )  # fmt: skip
         proba = rival.proba(test)
-        facts |= {"bytes": rival.n_bytes, "parameters": rival.n_parameters, "note": rival.setting}
+        facts |= _about(rival)
     else:
         settings = (SETTINGS if "TabNet" in name else PLAIN)[:n_settings]
         blocks = _column_blocks(split, setting, seed, features)
@@ -83,12 +88,19 @@ def train(
         rival = split_nn(
             parts, [x[~valid][:, b] for b in blocks], y[~valid],
             ([x[valid][:, b] for b in blocks], y[valid]), settings,
-            epochs=rounds, trial_epochs=short, seed=seed,
+            epochs=rounds, trial_epochs=short, **trials,
         )  # fmt: skip
         proba = rival.proba(np.concatenate([test[:, b] for b in blocks], axis=1))
-        facts |= {"bytes": rival.n_bytes, "parameters": rival.n_parameters, "note": rival.setting}
+        facts |= _about(rival)
     facts |= {"seconds": cpu_seconds() - cpu, "wall_seconds": time.perf_counter() - start}
     return proba, list(features.classes), facts
+
+
+def _about(rival: Rival) -> dict[str, Any]:
+    return {
+        "bytes": rival.n_bytes, "parameters": rival.n_parameters, "rounds": rival.rounds,
+        "note": rival.setting,
+    }  # fmt: skip
 
 
 def cpu_seconds() -> float:

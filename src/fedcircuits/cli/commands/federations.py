@@ -243,6 +243,10 @@ def experiment(
     page: Annotated[
         Path | None, typer.Option(help="Folder for tables and figures; by default the records'.")
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Begin nothing new after so many; the same command goes on later."),
+    ] = None,
     only_page: Annotated[
         bool, typer.Option("--only-page", help="Run nothing: write the page from the records.")
     ] = False,
@@ -259,4 +263,4 @@ def experiment(
 
     out = Output(json)
     with out.errors():
-        run(out, name, quick, seeds, engine, data, device, records, page, only_page)
+        run(out, name, quick, seeds, engine, data, device, records, page, minutes, only_page)
