@@ -138,7 +138,8 @@ def _verdict(pairs: Any, metric: str, rule: Mapping[str, Any]) -> tuple[str, str
     room = rule.get("within", max(spread, pairs[:, 1].std(ddof=1) if len(pairs) > 1 else 0.0))
     words = "above" if gaps.mean() > room else "holds" if gaps.mean() >= -room else "below"
     own, other = (in_cell(values, metric, len(pairs)) for values in pairs.T)
-    return own, other, f"{gaps.mean():+,.{digits}f}", f"{words} ({len(pairs)} seed{'s' * (len(pairs) > 1)})"
+    seeds = "1 seed" if len(pairs) == 1 else f"{len(pairs)} seeds"
+    return own, other, f"{gaps.mean():+,.{digits}f}", f"{words} ({seeds})"
 
 
 def table(experiment: Experiment, mine: pd.DataFrame, metric: str, n_seeds: int) -> Iterator[str]:
