@@ -101,8 +101,8 @@ def test_rows_that_are_asked_about_often_are_named_once() -> None:
     asked = by_verb[(by_verb["verb"] == "ask_sealed") & (by_verb["direction"] == "to client")]
     assert named["messages"].sum() <= 4  # the rows of the trial and those of the fit
     assert named["bytes"].sum() < 4 * (N / 8 + 1000)
-    assert asked["messages"].sum() >= 4
-    assert (asked["bytes"] / asked["messages"]).max() < 1000  # no row in it
+    assert asked["messages"].sum() >= 2  # for every candidate one of the client that is not asked
+    assert (asked["bytes"] / asked["messages"]).max() < 2000  # names of models, no row in it
 
 
 @pytest.mark.slow

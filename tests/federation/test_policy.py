@@ -233,7 +233,7 @@ def test_label_requests_of_few_rows_are_refused() -> None:
     member = ready(Policy(label="used", min_rows=5))
     key = m.PublicKey.from_bytes(member.handle("public_key", m.AskKey().to_bytes())).key
     nothing = np.zeros(0)
-    request = m.Judge("validation", 4, key, "s", (), *[nothing] * 6)
+    request = m.Judge("validation", 4, key, "s", (), (), *[nothing] * 7)
     assert "the label of 4 row(s)" in error_of(member.handle("judge", request.to_bytes()))
     tables = m.TiltTables(["height"], nothing, nothing, nothing, nothing)
     score = m.ScoreTilt(tables, "all", 4, key, "s")
@@ -241,7 +241,7 @@ def test_label_requests_of_few_rows_are_refused() -> None:
     fit = m.FitTilt(["height"], 2, "", 0, False, key, "s", (), False, 4, 3)
     assert "4 row(s) behind an entry" in error_of(member.handle("fit_tilt", fit.to_bytes()))
     model = ModelName(JobId(JobKind.SUBSPACE, 0), 0)
-    ask = m.AskSealed(model, "log_prob", "validation", 4, key, "s")
+    ask = m.AskSealed((model,), "validation", 4, key, "s")
     assert "models on 4 row(s)" in error_of(member.handle("ask_sealed", ask.to_bytes()))
 
 

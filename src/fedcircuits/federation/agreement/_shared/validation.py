@@ -22,7 +22,7 @@ from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.remote import RemoteDensity
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.names import ModelKey
+from fedcircuits.federation.wire.names import ModelKey, ModelName
 from fedcircuits.federation.wire.steps import MANY, step
 from fedcircuits.schema import Table
 
@@ -57,13 +57,18 @@ def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]
 
 
 def sealed_by_number(
-    server: Server, model: RemoteDensity, numbers: IntArray, what: str, key: str, step: str
-) -> m.Piece:
-    """A client's answer about aligned rows of its own, sealed for a client and a step."""
-    rows = name_rows(server, model.client, numbers)
-    request = m.AskSealed(model.key, what, rows, numbers.size, key, step)
-    reply = server.call(m.ASK_SEALED, {model.client: request})[model.client]
-    return m.Piece(reply.values, model.client)
+    server: Server,
+    client: str,
+    models: tuple[ModelName, ...],
+    numbers: IntArray,
+    key: str,
+    step: str,
+) -> m.ModelsPiece:
+    """What a client's models say of aligned rows of its own, sealed for a client and a step."""
+    rows = name_rows(server, client, numbers)
+    request = m.AskSealed(models, rows, numbers.size, key, step)
+    reply = server.call(m.ASK_SEALED, {client: request})[client]
+    return m.ModelsPiece(models, m.Piece(reply.values, client))
 
 
 def scorer(server: Server, clients: Sequence[str]) -> str | None:
@@ -144,26 +149,45 @@ def _judge(
     n_classes = 1 if server.label is None else n_states_of(server.schema[server.label])
     structure, kept = builder.below(root, len(builder.parts))
 
+    piece_of, place = np.full((2, kept.size), -1, dtype=np.int64)
+    constants = np.zeros((kept.size, n_classes))
+    models: dict[str, list[ModelName]] = {}
+    owners = [getattr(builder.parts[part], "client", "") for part in kept]
+    others = sorted(set(owners) - {client, ""})
+    for at, part in enumerate(kept):
+        model = builder.parts[part]
+        if isinstance(model, RemoteDensity):
+            mine = models.setdefault(model.client, [])
+            piece_of[at] = [*others, client].index(model.client)
+            place[at] = len(mine)
+            mine.append(model.key)
+        else:  # the label's indicator, which lives here
+            every = Table.empty(model.schema, n_classes)
+            variable = model.schema.variables[0]
+            values = state_values(variable)
+            every.values[:, 0], every.observed[:, 0] = values, True
+            constants[at] = model.log_prob_table(every) - log_within_states(variable, values)
+
     def ask(client: str, key: str) -> m.Judged:
-        pieces: list[m.Piece] = []
         turn = server.next_step()
-        piece_of = np.full(kept.size, -1, dtype=np.int64)
-        constants = np.zeros((kept.size, n_classes))
-        for at, part in enumerate(kept):
-            model = builder.parts[part]
-            if isinstance(model, RemoteDensity):
-                piece_of[at] = len(pieces)
-                place = m.piece_step(turn, len(pieces))
-                pieces.append(sealed_by_number(server, model, numbers, "label", key, place))
-            else:  # the label's indicator, which lives here
-                every = Table.empty(model.schema, n_classes)
-                variable = model.schema.variables[0]
-                values = state_values(variable)
-                every.values[:, 0], every.observed[:, 0] = values, True
-                constants[at] = model.log_prob_table(every) - log_within_states(variable, values)
+        pieces = tuple(
+            sealed_by_number(
+                server, other, tuple(models[other]), numbers, key, m.piece_step(turn, at)
+            )
+            for at, other in enumerate(others)
+        )
         rows = name_rows(server, client, numbers)
         request = m.Judge(
-            rows, numbers.size, key, turn, tuple(pieces), piece_of, constants, **structure.arrays()
+            rows,
+            numbers.size,
+            key,
+            turn,
+            pieces,
+            tuple(models.get(client, ())),
+            piece_of,
+            place,
+            constants,
+            **structure.arrays(),
         )
         return server.call(m.JUDGE, {client: request})[client]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +17,11 @@ from fedcircuits.density.tilt import log_within_states, n_states_of, state_value
 from fedcircuits.errors import FedcircuitsError, StorageError
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels, without_label
+from fedcircuits.federation.client.label.evidence import Evidence, parted
 from fedcircuits.federation.client.label.tilting import Tilting
 from fedcircuits.federation.client.mailbox import Expected, Mailbox
 from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.names import NONE, ModelName
 from fedcircuits.schema import Table
 
 ROWS_PER_PASS = 4096
@@ -26,31 +29,33 @@ EVIDENCE = "evidence"  # purpose of sealed log-likelihoods
 
 
 def evidence(
-    request: m.Ask | m.AskSealed, model: Density, rows: Table, label: str | None, name: str
+    what: str, n_rows: int, model: Density, rows: Table, label: str | None, name: str
 ) -> FloatArray:
     """Return log-likelihoods of a client's own rows under one of its models.
 
     Args:
-        request: "log_prob" (n,), or "label" (n, Y): with every class of the label.
+        what: "log_prob" (n,), or "label" (n, Y): with every class of the label.
+        n_rows: that were asked for.
         model: of the client.
         rows: the named rows, over all columns.
         label: name of the label.
         name: of the client, for errors.
     """
-    if len(rows) != request.n_rows:
-        raise FedcircuitsError(
-            f"client {name!r} holds {len(rows)} of the {request.n_rows} rows asked for"
-        )
+    if len(rows) != n_rows:
+        raise FedcircuitsError(f"client {name!r} holds {len(rows)} of the {n_rows} rows asked for")
     table = replace(rows.columns(list(model.schema.names)), schema=model.schema)
-    if request.what == "log_prob":
+    if what == "log_prob":
         return model.log_prob_table(table)
-    if request.what == "label":
+    if what == "label":
         return label_log_joint(model, table, label)
-    raise FedcircuitsError(f"expected the question 'log_prob' or 'label', found {request.what!r}")
+    raise FedcircuitsError(f"expected the question 'log_prob' or 'label', found {what!r}")
 
 
 def judged(
-    request: m.Judge, mail: Mailbox, known_labels: tuple[IntArray, BoolArray] | None
+    request: m.Judge,
+    mail: Mailbox,
+    known_labels: tuple[IntArray, BoolArray] | None,
+    own_values: Callable[[], list[FloatArray]],
 ) -> m.Judged:
     """Return the mean log-loss of the label and mean log p(x, y); without a label, of p(x).
 
@@ -58,11 +63,12 @@ def judged(
         request: a circuit and the sealed values of its leaves.
         mail: that opens them.
         known_labels: codes of the named rows and whether they are known; None without a label.
+        own_values: what the models of the client itself say of the rows.
     """
     own = mail.key.public
     if request.key != own:
         return m.Judged(float("nan"), float("nan"), 0, own)
-    log_joint = _log_joint(request, mail)
+    log_joint = _log_joint(request, [*_opened(request, mail), own_values()])
     if known_labels is None:
         log_prob = float(log_joint.mean())
         return m.Judged(-log_prob, log_prob, request.n_rows, own)
@@ -72,29 +78,31 @@ def judged(
     return m.Judged(log_loss(mine, truth), log_prob, int(truth.size), own)
 
 
-def _opened(request: m.Judge, mail: Mailbox, shape: tuple[int, ...]) -> list[FloatArray]:
-    """The values of pieces, each broadcast to a shape."""
-    found = []
-    pieces = [Expected(piece, EVIDENCE, request.rows) for piece in request.pieces]
-    for values in mail.open(request.step, pieces):
-        try:
-            found.append(np.broadcast_to(values, shape))
-        except ValueError:
-            raise StorageError(f"evidence of shape {values.shape}, expected {shape}") from None
-    return found
+def _opened(request: m.Judge, mail: Mailbox) -> list[list[FloatArray]]:
+    """What the models of every piece say of the rows."""
+    pieces = [Expected(each.piece, EVIDENCE, request.rows) for each in request.pieces]
+    opened = mail.open(request.step, pieces)
+    return [
+        Evidence.of_bytes(values, request.n_rows).of_models(each.models)
+        for each, values in zip(request.pieces, opened, strict=True)
+    ]
 
 
-def _log_joint(request: m.Judge, mail: Mailbox) -> FloatArray:
+def _log_joint(request: m.Judge, said: list[list[FloatArray]]) -> FloatArray:
     """(n, Y) log p(x, y) of the named rows: one upward pass for each class."""
     arrays = {name: getattr(request, name) for name in ("is_sum", "first_edge", "child")}
     arrays["log_weight"] = request.log_weight
     n_leaves, n_classes = request.constants.shape
     structure = Structure.from_arrays(n_leaves, arrays)
     n = request.n_rows
-    values = _opened(request, mail, (n, n_classes))
     leaves = np.empty((n_leaves, n, n_classes))
-    for at, piece in enumerate(request.piece_of):
-        leaves[at] = request.constants[at] if piece < 0 else values[int(piece)]
+    for at, (piece, place) in enumerate(zip(request.piece_of, request.place, strict=True)):
+        values = request.constants[at] if piece < 0 else said[int(piece)][int(place)]
+        try:
+            leaves[at] = values
+        except ValueError:
+            shape = (n, n_classes)
+            raise StorageError(f"evidence of shape {values.shape}, expected {shape}") from None
     answer = np.empty((n, n_classes))
     plan = EvaluationPlan.of(structure)
     for start in range(0, n, ROWS_PER_PASS):
@@ -161,7 +169,12 @@ class Validation(Tilting):
     def _judge(self, request: m.Judge) -> m.Judged:
         """Log-loss of the label; the label itself stays here."""
         known = self._labels_of(request.rows) if self._label else None
-        return judged(request, self._mail, known)
+
+        def own_values() -> list[FloatArray]:
+            said = self._said(request.own, request.rows, request.n_rows)
+            return said.of_models(request.own)
+
+        return judged(request, self._mail, known, own_values)
 
     def _labels_of(self, name: str) -> tuple[IntArray, BoolArray]:
         """Label codes of named rows, and whether they are known."""
@@ -172,18 +185,37 @@ class Validation(Tilting):
     @handles(m.ASK)
     def _ask(self, request: m.Ask) -> m.Answer:
         """Log-likelihoods of aligned rows, for the weights of the rule `em`."""
-        return m.Answer(self._evidence(request, label_in_evidence=request.label_in_evidence))
+        rows = self._have().rows(self._aligned.named(request.rows))
+        if not request.label_in_evidence:
+            rows = without_label(rows, self._label)
+        model = self._model(request.model)
+        return m.Answer(evidence(request.what, request.n_rows, model, rows, self._label, self.name))
 
     @handles(m.ASK_SEALED)
     def _ask_sealed(self, request: m.AskSealed) -> m.Sealed:
         """Log-likelihoods of aligned rows, sealed for the client that scores them."""
-        values = self._evidence(request)
-        return self._mail.seal(values, request.key, EVIDENCE, request.step, request.rows)
+        packed = self._said(request.models, request.rows, request.n_rows).packed()
+        return self._mail.seal(packed, request.key, EVIDENCE, request.step, request.rows)
 
-    def _evidence(
-        self, request: m.Ask | m.AskSealed, *, label_in_evidence: bool = True
-    ) -> FloatArray:
-        rows = self._have().rows(self._aligned.named(request.rows))
-        if not label_in_evidence:
-            rows = without_label(rows, self._label)
-        return evidence(request, self._model(request.model), rows, self._label, self.name)
+    def _said(self, models: Sequence[ModelName], name: str, n_rows: int) -> Evidence:
+        """What models of the client say of named rows."""
+        rows = self._have().rows(self._aligned.named(name))
+        tilts = {each.tilt for each in models}
+        untilted, _ = parted(models, apart=True)
+        held = {column for each in untilted for column in self._model(each).schema.names}
+        whole = bool(rows.columns(sorted(held - {self._label})).observed.all())
+        apart = whole and len(tilts) == 1 and "" not in tilts
+        untilted, _ = parted(models, apart=apart)
+        bases = [
+            evidence("label", n_rows, self._model(each), rows, self._label, self.name)
+            for each in untilted
+        ]
+        if not apart:
+            return Evidence(bases, None, np.zeros(len(models)))
+        scores = self._tilts[tilts.pop()].scores(rows)
+        shared = scores.mean(axis=1, keepdims=True)
+        constants = [
+            -self._tilted_models(replace(each, tilted_class=NONE))[each.tilted_class][1]
+            for each in models
+        ]
+        return Evidence([e + shared for e in bases], scores - shared, np.array(constants))

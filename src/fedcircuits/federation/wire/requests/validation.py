@@ -40,10 +40,10 @@ class Peers(Message):
 
 @dataclass(frozen=True)
 class AskSealed(Message):
-    """Server: evaluate a model on n named aligned rows and seal the values for another client."""
+    """Server: evaluate models on n named aligned rows, with every class of the label, and seal the
+    values for another client."""
 
-    model: ModelName
-    what: str
+    models: tuple[ModelName, ...]
     rows: str
     n_rows: int
     key: str
@@ -70,6 +70,19 @@ class Piece:
     sender: str
 
 
+@dataclass(frozen=True)
+class ModelsPiece:
+    """Sealed values of one client's models.
+
+    Attributes:
+        models: that it was asked for.
+        piece: the values.
+    """
+
+    models: tuple[ModelName, ...]
+    piece: Piece
+
+
 def piece_step(step: str, at: int) -> str:
     """Return the step that piece number `at` of a message's step is sealed for."""
     return f"{step}/{at}"
@@ -79,16 +92,20 @@ def piece_step(step: str, at: int) -> str:
 class Judge(Message):
     """Server, to the label's owner: asks for the log-loss of a circuit over sealed evidence.
 
-    Leaf i of the circuit is piece `piece_of[i]`, (n, Y) log-likelihoods, or where that is -1 the
-    row `constants[i]` (Y,), the same for every row. The other arrays are a `Structure`'s.
+    Leaf i of the circuit is model `place[i]` of piece `piece_of[i]`, (n, Y) log-likelihoods. Piece
+    number `len(pieces)` is the owner's own models, which pass nobody; where the number is -1 the
+    leaf is the row `constants[i]` (Y,), the same for every row. The other arrays are a
+    `Structure`'s.
     """
 
     rows: str
     n_rows: int
     key: str
     step: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ModelsPiece, ...]
+    own: tuple[ModelName, ...]
     piece_of: Array
+    place: Array
     constants: Array
     is_sum: Array
     first_edge: Array
@@ -149,7 +166,8 @@ ASK_SEALED = declare(
             Reveals(
                 "other clients",
                 Level.ROW_EVIDENCE,
-                "to the label's owner: log-likelihood of named aligned rows under a model",
+                "to the label's owner: log-likelihood of named aligned rows under models, in steps "
+                "of an eighth",
             ),
         ),
         reads_models=True,
@@ -164,6 +182,7 @@ JUDGE = declare(
         Judged,
         "validation",
         (Reveals("server", Level.AGGREGATES, "mean log-loss of the label"),),
+        reads_models=True,
         keeps_reply=False,
         most=256,
         asks=_label_used,
