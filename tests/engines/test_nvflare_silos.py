@@ -1,6 +1,7 @@
 """Three silos as processes of their own, with their files, policies and certificates.
 
-The tests run in order on one federation: the commands as parties and coordinator type them.
+All tests use one federation, with the commands as parties and coordinator type them. What a test
+has ended, stopped or changed is put right before the next, so that one failure stays one.
 """
 
 from __future__ import annotations
@@ -11,28 +12,34 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import psutil
 import pytest
 
 import fedcircuits as fc
 from contracts.defaults import SPLITS
 from contracts.engine import table
-from contracts.faults import model_bytes
-from contracts.federations import ID, LABEL, split
+from contracts.federations import ID, LABEL
+from contracts.held import is_held, let_go
 from contracts.loopback import own_network
+from contracts.silos import (
+    NAMES,
+    POLICY,
+    Place,
+    coordinate,
+    family,
+    fedcircuits,
+    federated_here,
+    same_bits,
+    silo,
+    told,
+)
 from fedcircuits.cli.federation_file import read_parties
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement import Em
-from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.policy.run import earlier_runs
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CLUSTERS, JobId, JobKind, ModelName
@@ -43,136 +50,8 @@ from fedcircuits.engines.nvflare.engine import Parties, free_port
 from fedcircuits.engines.nvflare.kits import Kits
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
-POLICY = """
-min_rows = 1
-rare_categories = "offered"
-errors = "sent"
-max_message_bytes = 1_000_000
-"""
-NAMES = ("a", "b", "c")
 NEVER_KEPT = {"describe", "public_key", "group_secret", "digests"}
-RULE = ("n_clusters",)  # options of an agreement rule
 VERTICAL: dict[str, Any] = {"agreement": "latent", "n_clusters": 3, "label_use": "used"}
-
-
-def shares(setting: str) -> dict[str, pd.DataFrame]:
-    """Tables of the parties; the hybrid ones share two columns by pairs, and some of the rows."""
-    if setting != "hybrid":
-        return split(setting)
-    rows = table()
-    return {
-        "a": rows.iloc[:80][[ID, "height", "colour", LABEL]],
-        "b": rows.iloc[30:][[ID, "height", "visits", LABEL]],
-        "c": rows.iloc[20:100][[ID, "visits", "size", LABEL]],
-    }
-
-
-@dataclass
-class Place:
-    """One federation on disk and its silos."""
-
-    folder: Path
-    port: int
-    silos: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def write(self, setting: str, **options: Any) -> dict[str, Any]:
-        """Data and federation files of a setting; options of the same run in this process."""
-        given = {"id": ID, "label": LABEL, "learner": "factorised", **options}
-        return self.write_tables(shares(setting), given)
-
-    def write_tables(self, tables: dict[str, pd.DataFrame], told: dict[str, Any]) -> dict[str, Any]:
-        """The same with other tables and nothing but what is told."""
-        for name, rows in tables.items():
-            rows.to_csv(self.folder / f"{name}.csv", index=False)
-        plain = {k: v for k, v in told.items() if k not in RULE}
-        lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
-        parties = sorted(tables)
-        lines += ['output = "model.fc"', "[coordinator]", f"port = {self.port}", "[clients]"]
-        lines += [f"{name} = {{}}" for name in parties]
-        lines += ["[options]", *(f"{k} = {json.dumps(v)}" for k, v in told.items() if k in RULE)]
-        self.file.write_text("\n".join(lines))
-        clients = {name: self.folder / f"{name}.csv" for name in parties}
-        return {"clients": clients, **told}
-
-    @property
-    def file(self) -> Path:
-        return self.folder / "federation.toml"
-
-    @property
-    def kits(self) -> Path:
-        return self.folder / "kits"
-
-    def start(self, name: str) -> None:
-        """A party types its command."""
-        self.silos[name] = silo(self.kits / name, self.folder / f"{name}.csv", self.folder)
-
-    def progress(self) -> list[dict[str, Any]]:
-        """What the coordinator has written down so far."""
-        path = self.kits / "coordinator" / "progress.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines]
-
-    def wait_for(self, verb: str, what: str, running: subprocess.Popen[str]) -> None:
-        """Until a request has begun or is done."""
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and running.poll() is None:
-            if any((line.get("verb"), line["what"]) == (verb, what) for line in self.progress()):
-                return
-            time.sleep(0.02)
-        raise AssertionError(f"{verb} has not {what}: {running.communicate(timeout=10)}")
-
-    def wait_for_answers(self, n: int) -> None:
-        """Until so many replies are on the coordinator's disk."""
-        folder = self.kits / "coordinator" / "answers"
-        deadline = time.monotonic() + 60
-        while len([p for p in folder.iterdir() if not p.name.startswith(".")]) < n:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    def families(self) -> list[psutil.Process]:
-        """All processes of the silos."""
-        return [p for one in self.silos.values() if one.poll() is None for p in family(one.pid)]
-
-
-def family(pid: int) -> list[psutil.Process]:
-    process = psutil.Process(pid)
-    return [process, *process.children(recursive=True)]
-
-
-def fedcircuits(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "fedcircuits", *map(str, arguments)]
-
-
-def silo(kit: Path, data: Path, folder: Path) -> subprocess.Popen[bytes]:
-    command = fedcircuits("silo", kit, "--data", data, "--policy", folder / "policy.toml")
-    with (kit / "said.txt").open("wb") as said:
-        return subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
-
-
-def coordinate(place: Place) -> subprocess.Popen[str]:
-    (place.kits / "coordinator" / "progress.jsonl").unlink(missing_ok=True)
-    command = fedcircuits("coordinate", place.file, "--wait", 120, "--json")
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def told(running: subprocess.Popen[str]) -> dict[str, Any]:
-    """The result of a command."""
-    out, errors = running.communicate(timeout=240)
-    assert out, errors
-    answer: dict[str, Any] = json.loads(out)
-    assert "error" not in answer, answer["error"]
-    return answer
-
-
-def federated_here(place: Place, options: dict[str, Any]) -> Any:
-    """The model of the same run in this process: a policy says which values leave, here too."""
-    return fc.federate(policies=Policy.from_toml(place.folder / "policy.toml"), **options)
-
-
-def same_bits(place: Place, options: dict[str, Any]) -> bool:
-    """Whether the model that was fetched is, byte for byte, that of this process."""
-    here = model_bytes(federated_here(place, options), place.folder / "here.fc")
-    return here == (place.folder / "model.fc").read_bytes()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -182,7 +61,8 @@ def network() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def founded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """The federation on disk; `place` is the same with all its silos running."""
     place = Place(tmp_path_factory.mktemp("federation"), free_port())
     (place.folder / "policy.toml").write_text(POLICY)
     place.write("vertical", **VERTICAL)
@@ -191,31 +71,35 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     )
     assert sorted(json.loads(made.stdout)["new"]) == list(NAMES)
     try:
-        for name in NAMES:
-            place.start(name)
         yield place
     finally:
-        for one in place.silos.values():
-            if one.poll() is None:
-                one.kill()
-                one.wait()
+        place.end()
+
+
+@pytest.fixture
+def place(founded: Place) -> Place:
+    founded.mend()
+    return founded
 
 
 def test_coordinator_killed_in_a_run_goes_on_where_it_was(place: Place) -> None:
     options = place.write("vertical", **VERTICAL)
+    place.hold("c", "after align")
     running = coordinate(place)
-    place.wait_for("align", "done", running)
+    kept = ("propose", "agree", "peers", "align")
+    # All of these, and the replies of a and b to the request after them, which c does not give.
+    place.wait_until(lambda: is_held(place.kits / "c"), "c is not asked after align")
+    place.wait_until(lambda: place.n_answers() >= 3 * len(kept) + 2, "a and b do not reply")
     hung = family(place.silos["c"].pid)
     for process in hung:
         process.suspend()
-    kept = ("propose", "agree", "peers", "align")
-    place.wait_for_answers(3 * len(kept) + 2)  # all of these, and those of a and b after them
     mine = family(running.pid)
     running.kill()
     running.communicate()
+    let_go(place.kits / "c")
     for process in hung:
         process.resume()
-    _, alive = psutil.wait_procs(mine, timeout=10)
+    _, alive = psutil.wait_procs(mine, timeout=60)
     assert not alive  # the server and its job have ended with the command
     (begun,) = (line["verb"] for line in place.progress()[-1:])
     done = [line["verb"] for line in place.progress() if line["what"] == "done"]
@@ -229,24 +113,26 @@ def test_coordinator_killed_in_a_run_goes_on_where_it_was(place: Place) -> None:
 def test_silo_killed_is_left_out_and_its_restart_completes_the_model(
     place: Place,
 ) -> None:
-    options = place.write("horizontal", agreement="product", timeout=150, learner="hclt")
+    options = place.write("horizontal", agreement="product", timeout=250, learner="hclt")
+    place.hold("c", "at fit")
     running = coordinate(place)
-    place.wait_for("fit", "begins", running)
+    place.wait_until(lambda: is_held(place.kits / "c"), "c is not asked for its fit")
     lost = family(place.silos["c"].pid)
-    for process in reversed(lost):  # whatever of its answers has not left yet never will
+    for process in reversed(lost):
         process.kill()
     place.silos["c"].wait()
     answer = told(running)
     assert list(answer["dropped"]) == ["c"]
     assert "its site is gone" in answer["dropped"]["c"]  # noticed long before the timeout
-    _, alive = psutil.wait_procs(lost, timeout=10)
+    _, alive = psutil.wait_procs(lost, timeout=60)
     assert not alive
+    let_go(place.kits / "c")
     place.start("c")
     with stranger_at(place):
         answer = told(coordinate(place))
     assert answer["dropped"] == {}
     assert answer["setting"] == "horizontal"
-    assert answer["asked"].get("fit", 0) <= 1  # of c alone, unless its last act was to answer
+    assert answer["asked"].get("fit") == 1  # of c alone
     assert same_bits(place, options)
 
 
@@ -274,7 +160,7 @@ class stranger_at:  # noqa: N801
         assert "Successfully registered" not in log
         assert not (self._folder / "b" / "audit.jsonl").exists()  # it was never asked anything
         self._silo.terminate()
-        self._silo.wait(20)
+        self._silo.wait(60)
 
 
 def test_rows_and_columns_split_over_three_give_the_model_of_one_process(
@@ -394,11 +280,14 @@ def test_default_policies_and_a_coordinator_on_defaults_train(place: Place, case
 
 
 def test_silos_stop_on_a_signal_and_leave_nothing(place: Place) -> None:
+    for name in NAMES:  # a signal before Python handles it ends a process without its care
+        said = place.kits / name / "said.txt"
+        place.wait_until(lambda: "waiting for work" in said.read_text(), "not started")  # noqa: B023
     processes = place.families()
     assert processes
     for one in place.silos.values():
         one.send_signal(signal.SIGTERM)
-    _, alive = psutil.wait_procs(processes, timeout=15)
+    _, alive = psutil.wait_procs(processes, timeout=60)
     assert not alive
 
 
@@ -410,13 +299,16 @@ def test_silos_stop_on_a_signal_and_leave_nothing(place: Place) -> None:
         ({"kit": "coordinator"}, "no start-up kit of a party"),
     ],
 )
-def test_silo_says_at_once_what_is_wrong(place: Place, change: dict[str, str], words: str) -> None:
+def test_silo_says_at_once_what_is_wrong(
+    founded: Place, change: dict[str, str], words: str
+) -> None:
+    founded.write("vertical", **VERTICAL)
     given = {"kit": "a", "--data": "a.csv", "--policy": "policy.toml", **change}
     command = fedcircuits(
-        "silo", place.kits / given["kit"], "--data", place.folder / given["--data"],
-        "--policy", place.folder / given["--policy"],
+        "silo", founded.kits / given["kit"], "--data", founded.folder / given["--data"],
+        "--policy", founded.folder / given["--policy"],
     )  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1
     assert words in done.stderr
     assert "Traceback" not in done.stderr

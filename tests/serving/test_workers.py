@@ -1,12 +1,15 @@
-"""Questions that take too long: answered in time, and never more at work than allowed."""
+"""Questions that take too long: answered in time, and never more at work than allowed.
+
+How fast this is depends on the machine and what else it does: where a test waits for a deadline, no
+answer can come before it; where it waits for an answer, no deadline can come before that.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 
 import anyio
-import anyio.from_thread
 import pandas as pd
 import psutil
 import pytest
@@ -15,9 +18,23 @@ import fedcircuits as fc
 from fedcircuits import encoding
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.serving.questions import Limits
-from fedcircuits.serving.workers import Workers
+from fedcircuits.serving.workers import Reply, Workers
 
 pytestmark = pytest.mark.engine
+NEVER = 3600.0  # seconds: a deadline that does not come within a test
+LONG = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+
+
+def settle(workers: Workers, seconds: float) -> None:
+    """Give the questions to come another deadline."""
+    workers._limits = dataclasses.replace(workers._limits, seconds=seconds)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that comes for certain."""
+    with anyio.fail_after(120.0):
+        while not holds():
+            await anyio.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +45,7 @@ def model() -> bytes:
 
 @pytest.fixture
 def workers(model: bytes) -> Iterator[Workers]:
-    made = Workers(model, "a model", Limits(seconds=20.0, workers=2, samples=10**9))
+    made = Workers(model, "a model", Limits(seconds=NEVER, workers=2, samples=10**9))
     yield made
     made.close()
 
@@ -46,62 +63,65 @@ def test_a_question_is_answered_by_a_process(workers: Workers) -> None:
 
 
 def test_a_deadline_ends_the_work_and_the_next_question_is_answered(model: bytes) -> None:
-    workers = Workers(model, "a model", Limits(seconds=6.0, workers=1, samples=10**12))
-    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+    workers = Workers(model, "a model", Limits(seconds=3.0, workers=1, samples=10**12))
 
     async def scenario() -> None:
-        reply = await workers.ask("sample", long)
+        reply = await workers.ask("sample", LONG)
         assert reply["status"] == 503
-        assert "no answer within 6.0 s" in reply["error"]
-        reply = await workers.ask("schema", {})  # a fresh process: the old one was killed
+        assert "no answer within 3.0 s" in reply["error"]
+        settle(workers, NEVER)
+        reply = await workers.ask("schema", {})  # of the same process or a fresh one
         assert reply["status"] == 200
+        assert not workers._running
 
     try:
         anyio.run(scenario)
     finally:
-        start = time.monotonic()
         workers.close()
-        assert time.monotonic() - start < 5.0
 
 
 def test_a_question_given_up_while_its_process_starts_leaves_nothing_at_work(model: bytes) -> None:
     """A process takes a second to start: a deadline within it leaves no question behind."""
     workers = Workers(model, "a model", Limits(seconds=0.3, workers=2, samples=10**12))
-    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
 
     async def scenario() -> list[int]:
         found: list[int] = []
 
         async def one() -> None:
-            found.append((await workers.ask("sample", long))["status"])
+            found.append((await workers.ask("sample", LONG))["status"])
 
         async with anyio.create_task_group() as group:
             for _ in range(8):
                 group.start_soon(one)
-        await anyio.sleep(4.0)  # until whatever was being started is there
+
+        def all_idle() -> bool:
+            with workers._changed:
+                there = [process for process in workers._all if process.is_alive]
+                return not workers._running and {*there} == {*workers._idle}
+
+        await until(all_idle)  # whatever was being started is there, for the next question
         return found
 
     try:
         before = {each.pid for each in psutil.Process().children()}
         assert set(anyio.run(scenario)) == {503}
         left = [each for each in psutil.Process().children() if each.pid not in before]
-        busy = [each.cpu_percent(interval=0.3) for each in left]
         assert len(left) <= 2
-        assert max(busy, default=0.0) < 30.0  # started for the next question, and idle
     finally:
         workers.close()
 
 
-def test_a_question_that_is_given_up_leaves_its_process() -> None:
+def test_a_question_that_is_given_up_leaves_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next question is answered by the same process, which need not be started again."""
+    monkeypatch.setattr("fedcircuits.serving.workers.GIVING_UP", 120.0)
     rows = pd.DataFrame({"a": [1.0, 2.0, 2.5, 4.0] * 20, "b": ["x", "y", "x", "x"] * 20})
     model = encoding.pack(fc.learn(rows, learner="mixture").to_record())
     workers = Workers(model, "a model", Limits(seconds=2.0, workers=1, samples=10**12))
-    long = {"n": 4 * 10**7, "given": None, "rows": None, "seed": 1, "unknown": "error"}
     (before,) = workers._all
 
     async def scenario() -> None:
-        assert (await workers.ask("sample", long))["status"] == 503
+        assert (await workers.ask("sample", {**LONG, "n": 10**10}))["status"] == 503
+        settle(workers, NEVER)
         assert (await workers.ask("schema", {}))["status"] == 200
 
     try:
@@ -126,18 +146,43 @@ def test_a_process_that_was_killed_is_not_asked_again(model: bytes) -> None:
 
 
 def test_long_questions_give_way_to_short_ones(model: bytes) -> None:
-    """Endless questions on all processes: short ones are answered long before the deadline."""
-    workers = Workers(model, "a model", Limits(seconds=60.0, workers=3, samples=10**12))
-    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+    """Endless questions on all processes: some are given up, and short ones are answered."""
+    workers = Workers(model, "a model", Limits(seconds=NEVER, workers=3, samples=10**12))
+    replies: list[Reply] = []
+
+    async def long() -> None:
+        replies.append(await workers.ask("sample", {**LONG, "n": 10**11}))
 
     async def scenario() -> None:
         async with anyio.create_task_group() as group:
-            for _ in range(4):
-                group.start_soon(workers.ask, "sample", long)
-            await anyio.sleep(2.0)
             for _ in range(3):
-                with anyio.fail_after(20.0):
-                    assert (await workers.ask("schema", {}))["status"] == 200
+                group.start_soon(long)
+            await until(lambda: len(workers._running) == 3)
+            for _ in range(3):
+                assert (await workers.ask("schema", {}))["status"] == 200
+            group.cancel_scope.cancel()
+
+    try:
+        anyio.run(scenario)
+        assert replies  # without which there was no process for a short one
+        assert {reply["status"] for reply in replies} == {503}
+        assert all("ended" in reply["error"] or "given up" in reply["error"] for reply in replies)
+    finally:
+        workers.close()
+
+
+def test_questions_that_waited_long_are_not_begun(model: bytes) -> None:
+    workers = Workers(model, "a model", Limits(seconds=NEVER, workers=1, samples=10**12))
+
+    async def scenario() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(workers.ask, "sample", {**LONG, "n": 10**11})
+            await until(lambda: len(workers._running) == 1)
+            settle(workers, 2.0)
+            reply = await workers.ask("schema", {})
+            assert reply["status"] == 503
+            assert "not begun within 1 s" in reply["error"]
+            assert len(workers._running) == 1  # the first, which has time
             group.cancel_scope.cancel()
 
     try:
@@ -146,47 +191,23 @@ def test_long_questions_give_way_to_short_ones(model: bytes) -> None:
         workers.close()
 
 
-def test_questions_that_waited_long_are_not_begun(model: bytes) -> None:
-    workers = Workers(model, "a model", Limits(seconds=4.0, workers=1, samples=10**12))
-    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
-
-    async def scenario() -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(workers.ask, "sample", long)
-            await anyio.sleep(0.2)
-            start = time.monotonic()
-            reply = await workers.ask("schema", {})
-            assert reply["status"] == 503
-            assert "not begun within 2 s" in reply["error"]
-            assert time.monotonic() - start < 3.5
-
-    try:
-        anyio.run(scenario)
-    finally:
-        workers.close()
-
-
 def test_a_service_that_stops_answers_what_is_under_way(model: bytes) -> None:
-    workers = Workers(model, "a model", Limits(seconds=60.0, workers=1, samples=10**12))
-    long = {"n": 10**8, "given": None, "rows": None, "seed": 1, "unknown": "error"}
+    workers = Workers(model, "a model", Limits(seconds=NEVER, workers=1, samples=10**12))
 
     async def scenario() -> None:
         found: list[int] = []
 
         async def one() -> None:
-            found.append((await workers.ask("sample", long))["status"])
+            found.append((await workers.ask("sample", {**LONG, "n": 10**11}))["status"])
 
         async with anyio.create_task_group() as group:
             group.start_soon(one)
             group.start_soon(one)  # it waits for the first
-            await anyio.sleep(1.0)
+            await until(lambda: len(workers._running) == 1)
             await anyio.to_thread.run_sync(workers.close)
-        assert found == [503, 503]
+        assert found == [503, 503]  # long before the deadline, which is later than the test's
 
-    with anyio.from_thread.start_blocking_portal() as portal:
-        start = time.monotonic()
-        portal.call(scenario)
-        assert time.monotonic() - start < 6.0
+    anyio.run(scenario)
 
 
 def test_a_model_that_cannot_be_read_is_an_error_at_the_start() -> None:
