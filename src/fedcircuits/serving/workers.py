@@ -23,6 +23,7 @@ BUSY: Reply = {"status": 503, "type": "BusyError"}
 # A question that has waited longer than this share of its time is not begun: it would most likely
 # be given up half done, and end a process for nothing.
 WAITING = 0.5
+WORKER = "fedcircuits.serving.worker"  # module that a process runs
 ENDING = 1.0  # seconds that killed processes have to be gone
 # A question that has run for longer gives way where others have waited and such ones hold more than
 # half of the processes: ordinary questions take milliseconds.
@@ -35,7 +36,7 @@ class _Process:
 
     def __init__(self) -> None:
         self._is_killed = False
-        command = [sys.executable, "-P", "-m", "fedcircuits.serving.worker"]
+        command = [sys.executable, "-P", "-m", WORKER]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def start(self, model: bytes, name: str, limits: Limits) -> None:
