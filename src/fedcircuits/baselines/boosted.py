@@ -60,6 +60,8 @@ def tree_setting(
     """
     import xgboost
 
+    from fedcircuits.baselines.boosted_worker import objective
+
     tables = [xgboost.DMatrix(*rows) for rows in (train, valid)]
     n_classes = 1 + int(train[1].max())
 
@@ -73,13 +75,6 @@ def tree_setting(
         return min(next(iter(found["valid"].values())))
 
     return min(settings, key=loss)
-
-
-def objective(n_classes: int) -> dict[str, Any]:
-    """Return the loss that XGBoost trains and reports for so many classes."""
-    if n_classes == 2:
-        return {"objective": "binary:logistic", "eval_metric": "logloss"}
-    return {"objective": "multi:softprob", "eval_metric": "mlogloss", "num_class": n_classes}
 
 
 def federated_trees(

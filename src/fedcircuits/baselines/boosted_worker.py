@@ -18,8 +18,6 @@ import numpy as np
 import xgboost
 from xgboost import collective, federated
 
-from fedcircuits.baselines.boosted import objective
-
 PORT = 19100
 COLUMNS = 1  # DataSplitMode.COL of XGBoost
 
@@ -29,6 +27,13 @@ def sent_bytes() -> int:
     lines = Path("/proc/net/dev").read_text().splitlines()
     line = next(line for line in lines if line.strip().startswith("lo:"))
     return int(line.split(":")[1].split()[8])
+
+
+def objective(n_classes: int) -> dict[str, Any]:
+    """Return the loss that XGBoost trains and reports for so many classes."""
+    if n_classes == 2:
+        return {"objective": "binary:logistic", "eval_metric": "logloss"}
+    return {"objective": "multi:softprob", "eval_metric": "mlogloss", "num_class": n_classes}
 
 
 def client(folder: Path, rank: int, task: dict[str, Any]) -> None:
