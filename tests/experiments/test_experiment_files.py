@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,21 @@ def test_missing_data_says_what_to_fetch(tmp_path: Path) -> None:
     experiment = Experiment.named("communication")
     with pytest.raises(ExperimentError, match=r"fetch adult\.parquet"):
         run(experiment, Context(tmp_path), tmp_path / "r.parquet")
+
+
+def test_a_rival_whose_package_is_absent_is_left_out_and_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pytorch_tabnet", None)
+    for name in [name for name in sys.modules if name.startswith("fedcircuits.baselines.")]:
+        monkeypatch.delitem(sys.modules, name)
+    whole = Experiment.named("classification", quick=True)
+    models = ("FedAvg [TabNet]",)
+    experiment = replace(whole, seeds=2, data=("cancer",), models=models)
+    records, notes = run(experiment, Context(), tmp_path / "a.parquet")
+    assert records.rows == []
+    assert len(notes) == 1
+    assert "pip install 'fedcircuits[baselines]'" in notes[0]
 
 
 def test_synthetic_data_couple_clusters_by_degrees() -> None:

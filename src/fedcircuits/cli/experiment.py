@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from fedcircuits.cli.output import Output
@@ -41,7 +42,8 @@ def run(
         out.note(f"left out: {note}")
     metric, title = next(iter(experiment.metrics.items()))
     lines = list(table(experiment, rows_of(experiment, frame), metric, experiment.seeds))
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    plain = [re.sub(r"\*(.+?)\*", r"(paper \1)", line) for line in lines]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in plain]
     if len(cells) > 2:
         out.table(title, cells[0], [list(row) for row in cells[2:]])
     out.say(f"Records: {records}")

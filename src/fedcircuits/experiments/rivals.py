@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcircuits.api import partition
 from fedcircuits.api.datasets import Split
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.baselines import boosted
-from fedcircuits.baselines.fed_avg import fed_avg
 from fedcircuits.baselines.prepare import Features
-from fedcircuits.baselines.split_nn import split_nn
-from fedcircuits.baselines.training import PLAIN, SETTINGS, Rival
+from fedcircuits.errors import MissingExtraError
 from fedcircuits.experiments.splits import shares
+
+if TYPE_CHECKING:
+    from fedcircuits.baselines.training import Rival
 
 VALIDATION = 0.1
 RIVALS = (
@@ -42,6 +42,20 @@ def train(
         options: `settings` (how many are tried), `rounds`, `trees`, and `trial_rows`, which
             networks are tried on.
     """
+    try:
+        return _train(name, split, setting, seed, options)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"the rival {name!r} ({error.name})", "baselines") from error
+
+
+def _train(
+    name: str, split: Split, setting: Mapping[str, Any], seed: int, options: Mapping[str, Any]
+) -> tuple[FloatArray, list[object], dict[str, Any]]:
+    from fedcircuits.baselines import boosted
+    from fedcircuits.baselines.fed_avg import fed_avg
+    from fedcircuits.baselines.split_nn import split_nn
+    from fedcircuits.baselines.training import PLAIN, SETTINGS
+
     features = Features.fit(split.train, split.label)
     valid = _validation_rows(len(split.train), seed)
     test = features.arrays(split.test)

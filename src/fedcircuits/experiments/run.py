@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedcircuits.errors import FedcircuitsError
+from fedcircuits.errors import FedcircuitsError, MissingExtraError
 from fedcircuits.experiments import data
 from fedcircuits.experiments.experiment import Cell, Context, Experiment, ExperimentError
 from fedcircuits.experiments.records import KEY, Records
@@ -58,7 +58,10 @@ def run(
             else:
                 records.add(cell, module.of_record(same, cell, experiment))
         except FedcircuitsError as error:
-            notes.append(f"{in_words(cell)}: {error}")
+            # What is not installed is said once for a model, not for every cell.
+            once = isinstance(error, MissingExtraError)
+            note = str(error) if once else f"{in_words(cell)}: {error}"
+            notes += [note] * (note not in notes)
     return records, notes
 
 

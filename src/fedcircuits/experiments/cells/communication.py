@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedcircuits.baselines.split_nn import ACTIVATION
 from fedcircuits.experiments import rivals
 from fedcircuits.experiments.cells import classification
 from fedcircuits.experiments.experiment import Cell, Context, Experiment
@@ -24,6 +23,8 @@ def of_record(found: dict[str, Any], cell: Cell, experiment: Experiment) -> dict
     if cell.model.startswith("FedAvg"):
         formula = 4 * 2 * ledger.fed_avg(parameters, n, int(found["rounds"]))
     elif cell.model.startswith("SplitNN"):
+        from fedcircuits.baselines.split_nn import ACTIVATION
+
         formula = 4 * 2 * ledger.split_nn(rows, ACTIVATION, n - 1, int(found["rounds"]))
     elif cell.model in rivals.RIVALS:
         formula = float("nan")
