@@ -16,15 +16,15 @@ FOLDER = ROOT / "docs" / "benchmarks"
 WIDTH = 118  # of a line of docs; tables and code are left as they are
 
 
-def machine() -> str:
-    """Processor, cores and versions, in words."""
+def machine(device: str = "cpu") -> str:
+    """The device, processor, cores and versions, in words."""
     packages = []
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:
             packages.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    return ", ".join([records.machine(), *packages])
+    return ", ".join([records.machine(device), *packages])
 
 
 def write(
@@ -34,13 +34,14 @@ def write(
     rows: Sequence[Sequence[Any]],
     command: str,
     notes: Sequence[str] = (),
+    device: str = "cpu",
 ) -> Path:
     """Write docs/benchmarks/NAME.md and print the table."""
     cells = [[_cell(value) for value in row] for row in rows]
     lines = [
         f"# {title}",
         "",
-        f"`{command}`, {datetime.date.today().isoformat()}, {machine()}.",
+        f"`{command}`, {datetime.date.today().isoformat()}, {machine(device)}.",
         "",
         "| " + " | ".join(columns) + " |",
         "|" + "---|" * len(columns),

@@ -37,6 +37,7 @@ def run(
     frame = found.frame()
     words = f"fedcircuits experiment {name}" + (" --quick" if quick else "")
     words += "" if seeds is None else f" --seeds {seeds}"
+    words += "" if device == "cpu" else f" --device {device}"
     path = write_page(experiment, frame, page or records.parent, words)
     for note in notes:
         out.note(f"left out: {note}")

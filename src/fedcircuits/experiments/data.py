@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,26 +104,31 @@ def images(
             images; None for all.
         size: pixels of a side, by default as the name says.
     """
-    import io
+    here = folder or Path()
+    if name == "celeba":
+        found = _pictures(here / FILES[name], size or 64, (9, 19, 79, 89), None)
+        return found[:9000][:most], found[9000:][:most]
+    side = size or int(name.rsplit("-", 1)[1])
+    return (
+        _pictures(here / "tiny_imagenet_train.parquet", side, None, most),
+        _pictures(here / "tiny_imagenet_val.parquet", side, None, most),
+    )
 
+
+@lru_cache(maxsize=2)  # training and test images: the cells of a data set follow each other
+def _pictures(
+    path: Path, side: int, crop: tuple[int, int, int, int] | None, most: int | None
+) -> NDArray[np.uint8]:
+    """Return the first pictures of a file, (n, side, side, 3), never to be written to."""
     import pyarrow.parquet as pq
     from PIL import Image
 
-    def read(file: str, side: int, crop: tuple[int, int, int, int] | None, kept: Any) -> Any:
-        column = pq.read_table((folder or Path()) / file)["jpeg"]
-        pictures = []
-        for jpeg in column[kept]:
-            picture = Image.open(io.BytesIO(jpeg.as_py())).convert("RGB")
-            picture = picture if crop is None else picture.crop(crop)
-            pictures.append(np.asarray(picture.resize((side, side), Image.Resampling.BOX)))
-        return np.stack(pictures)
+    def decoded(jpeg: bytes) -> NDArray[np.uint8]:
+        picture = Image.open(io.BytesIO(jpeg)).convert("RGB")
+        picture = picture if crop is None else picture.crop(crop)
+        return np.asarray(picture.resize((side, side), Image.Resampling.BOX))
 
-    if name == "celeba":
-        found = read(FILES[name], size or 64, (9, 19, 79, 89), slice(None, None))
-        return found[:9000][:most], found[9000:][:most]
-    side = size or int(name.rsplit("-", 1)[1])
-    kept = slice(None, most)
-    return (
-        read("tiny_imagenet_train.parquet", side, None, kept),
-        read("tiny_imagenet_val.parquet", side, None, kept),
-    )
+    with ThreadPoolExecutor() as pool:
+        found = np.stack(list(pool.map(decoded, pq.read_table(path)["jpeg"][:most].to_pylist())))
+    found.flags.writeable = False
+    return found

@@ -97,8 +97,8 @@ def about_this_run() -> dict[str, str]:
     }
 
 
-def machine() -> str:
-    """Return processor, cores and Python version, in words."""
+def machine(device: str = "cpu") -> str:
+    """Return the device of networks, if it is no CPU, processor, cores and Python, in words."""
     model = platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -107,4 +107,9 @@ def machine() -> str:
                 break
     except OSError:
         pass
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    before = ""
+    if device != "cpu":
+        import torch
+
+        before = f"one {torch.cuda.get_device_name(device)}, "
+    return f"{before}{model}, {os.cpu_count()} cores, Python {platform.python_version()}"

@@ -27,7 +27,7 @@ from fedcircuits.learners.einet.leaves import (
 from fedcircuits.learners.einet.network.layout import lay_out
 from fedcircuits.learners.einet.network.network import initial_parameters, make_network
 from fedcircuits.learners.einet.passes import downward, forward, m_step
-from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
+from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree, hidden_tree
 from fedcircuits.learners.einet.structures.poon_domingos import poon_domingos
 
 # The interpreter computes with NumPy, which warns of log 0; on the device that is -inf.
@@ -47,7 +47,7 @@ TUNINGS = [
 @pytest.mark.parametrize(
     "family", [Categorical(5, 0.3, 0.7), Gaussian(1e-2, 9.0), Bernoulli(), DISCRETISED]
 )
-@pytest.mark.parametrize("case", ["pd-cp", "pd-tucker", "hclt-cp"])
+@pytest.mark.parametrize("case", ["pd-cp", "pd-tucker", "hclt-cp", "path-cp"])
 @pytest.mark.parametrize("tuning", TUNINGS)
 def test_one_step_equals_the_twins(
     tuning: Tuning, case: str, family: Any, by_mass: bool, masked: bool
@@ -56,6 +56,8 @@ def test_one_step_equals_the_twins(
     structure, layer = case.split("-")
     if structure == "pd":
         graph = poon_domingos(3, 3, 3)
+    elif structure == "path":  # so narrow that whole subtrees are walked by one program
+        graph = hidden_tree(np.array([1, 2, 3, 4, -1, 4, 5, 6, 7]))
     else:
         graph = hidden_chow_liu_tree(rng.integers(3, size=(200, N_VARIABLES)), 3)
     width = 6 if layer == "tucker" else 20
@@ -70,6 +72,8 @@ def test_one_step_equals_the_twins(
     settings = m_step.EMSettings(1.0 if by_mass else 0.7, 0.3, by_mass, 0.5)
     mine = start.to(dtype=torch.float32).clone()
     engine = Engine(network, mine, BATCH, "float32", tuning=tuning)
+    if structure == "path":
+        assert engine._layers._upper == 2
     engine.step_size.fill_(settings.step)
     found = engine.step(x, known, labels, settings)
     want = forward.log_likelihood(network, start, x, known, labels)

@@ -54,17 +54,13 @@ def log_products(
     return tl.where(inside, total, float("-inf"))
 
 
-@triton.jit(do_not_specialize=["region0", "stride"])
-def cp_forward_kernel(
-    V, M, W, children, n_children, stride, first_partition, region0, B,
+@triton.jit
+def weighted_sums(
+    V, M, W, children, n_children, stride, start, stop, region, rows, outs, first, B,
     K: tl.constexpr, ARITY: tl.constexpr,
     BB: tl.constexpr, BO: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    region = region0 + tl.program_id(0)
-    rows = tl.program_id(1) * BB + tl.arange(0, BB)
-    outs = tl.program_id(2) * BO + tl.arange(0, BO)
-    start = tl.load(first_partition + region)
-    stop = tl.load(first_partition + region + 1)
+    """Writes one region's (rows, outs) tile of V, and of M if `first`, from its partitions."""
     top = tl.full((BB,), float("-inf"), dtype=tl.float32)
     acc = tl.zeros((BB, BO), dtype=tl.float32)
     for p in range(start, stop):
@@ -87,8 +83,23 @@ def cp_forward_kernel(
     here = rows < B
     place = region.to(tl.int64) * B * K + rows[:, None] * K + outs[None, :]
     tl.store(V + place, tl.log(acc) + guard[:, None], mask=here[:, None] & (outs < K)[None, :])
-    if tl.program_id(2) == 0:
+    if first:
         tl.store(M + region.to(tl.int64) * B + rows, guard, mask=here)
+
+
+@triton.jit(do_not_specialize=["region0", "stride"])
+def cp_forward_kernel(
+    V, M, W, children, n_children, stride, first_partition, region0, B,
+    K: tl.constexpr, ARITY: tl.constexpr,
+    BB: tl.constexpr, BO: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    region = region0 + tl.program_id(0)
+    weighted_sums(
+        V, M, W, children, n_children, stride, tl.load(first_partition + region),
+        tl.load(first_partition + region + 1), region,
+        tl.program_id(1) * BB + tl.arange(0, BB), tl.program_id(2) * BO + tl.arange(0, BO),
+        tl.program_id(2) == 0, B, K, ARITY, BB, BO, BK, PRECISION,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["region0", "skip", "n_tiles"])

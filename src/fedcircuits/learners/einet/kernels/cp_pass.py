@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.learners.einet.kernels import cp
+from fedcircuits.learners.einet.kernels import cp, cp_tree
 from fedcircuits.learners.einet.kernels.launch_plan import (
     BF16,
     LaunchPlan,
@@ -17,11 +19,18 @@ from fedcircuits.learners.einet.kernels.launch_plan import (
     slots_by_region,
 )
 from fedcircuits.learners.einet.kernels.rates import Rates
+from fedcircuits.learners.einet.kernels.subtrees import PROGRAMS, is_tree, upper_part
 from fedcircuits.learners.einet.network.network import Network, Parameters
 from fedcircuits.learners.einet.passes import inner
 
-# Multiprocessors of the devices this is tuned for: fewer programs than that leave some idle.
-PROGRAMS = 132
+# Fewest rows of a tile: matrix units take no fewer.
+LEAST_ROWS = 16
+
+
+@cache
+def side_stream(device: int) -> torch.cuda.Stream:
+    """The stream of work beside the main one; one a device."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class CpPass:
@@ -42,6 +51,16 @@ class CpPass:
         self.values = plan.floats(layout.n_regions + 1, batch, width)
         self.leaf_logs = self.values
         self._top = plan.floats(layout.n_regions + 1, batch)
+        self._is_tree = is_tree(layout) and plan.tuning.trees
+        self._levels, self._upper = plan.levels, 0
+        if self._is_tree:
+            found = upper_part(layout, plan.levels, -(-batch // LEAST_ROWS))
+            self._levels, self._upper = plan.levels[: found.below], len(found.starts) - 1
+            self._order, self._starts = plan.ints(found.order), plan.ints(found.starts)
+        device = plan.device
+        self._side = (
+            side_stream(device.index or 0) if device.type == "cuda" and plan.tuning.beside else None
+        )
         if not training:
             return
         tables = (layout.children, layout.root_children)
@@ -53,7 +72,15 @@ class CpPass:
         )
         self._parent_start, self._parent_slot = plan.ints(starts), plan.ints(slots)
         self._flow = plan.floats(len(numbers), batch, width)
-        self._sums = plan.floats(layout.n_regions, plan.n_tiles, width)
+        # Tiles of a tree's narrow levels have fewer rows: what has no tile stays zero.
+        self._n_tiles = -(-batch // LEAST_ROWS) if self._is_tree else plan.n_tiles
+        self._sums = plan.floats(layout.n_regions, self._n_tiles, width)
+        self._leaf_slot = None
+        used = np.diff(starts)
+        if (used[: layout.n_leaves] == 1).all():
+            self._leaf_slot = plan.ints(slots[starts[layout.slot_region]])
+        if self._is_tree:
+            self._parent = plan.ints(slots[starts[:-1]])
         # The products that read ratios take them in bf16 anyway, if that is the precision.
         kind = torch.bfloat16 if plan.precision == BF16 else torch.float32
         self._ratio = plan.floats(plan.n_inner, batch, width, kind=kind)
@@ -74,12 +101,20 @@ class CpPass:
         """Log-values of all inner regions from those of the leaves."""
         plan, width = self._plan, self._plan.width
         warps, stages = plan.tuning.forward
-        for level in plan.levels:
+        for level in self._levels:
             rows, outs = self._tile(level.n_regions, power_of_two(width, 16, 128))
             cp.cp_forward_kernel[(level.n_regions, -(-plan.batch // rows), -(-width // outs))](
                 self.values, self._top, self._params.weights, plan.children, plan.n_children,
                 plan.arity, plan.first, level.regions[0], plan.batch, width, plan.uniform_arity,
                 rows, outs, plan.block, plan.precision, num_warps=warps, num_stages=stages,
+            )  # fmt: skip
+        if self._upper:
+            outs = power_of_two(width, 16, 128)
+            cp_tree.tree_up_kernel[(self._upper, -(-plan.batch // LEAST_ROWS))](
+                self.values, self._top, self._params.weights, plan.children, plan.n_children,
+                plan.arity, self._order, self._starts, plan.layout.n_leaves, plan.batch, width,
+                plan.uniform_arity, LEAST_ROWS, outs, plan.block, plan.precision,
+                num_warps=plan.tuning.walk, num_stages=1,
             )  # fmt: skip
 
     def root_inputs(self) -> tuple[Tensor, Tensor]:
@@ -99,7 +134,7 @@ class CpPass:
             block = plan.block if n_here * plan.n_tiles > 2 * PROGRAMS else min(plan.block, 32)
             cp.gather_flow_kernel[(n_here, plan.n_tiles, -(-plan.width // block))](
                 self._flow, self.values, self._top, into, self._sums, self._parent_start,
-                self._parent_slot, level[0], skip, plan.batch, plan.width, plan.n_tiles, mode,
+                self._parent_slot, level[0], skip, plan.batch, plan.width, self._n_tiles, mode,
                 plan.rows, block,
             )  # fmt: skip
 
@@ -114,6 +149,17 @@ class CpPass:
             plan.precision, num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
+    def _walk_down(self) -> None:
+        """Flows of the products of the upper part of a tree."""
+        plan, width = self._plan, self._plan.width
+        cp_tree.tree_down_kernel[(self._upper, -(-plan.batch // LEAST_ROWS))](
+            self.values, self._top, self._params.weights, self._ratio, self._flow, self._sums,
+            plan.children, plan.n_children, plan.arity, self._parent, self._order, self._starts,
+            plan.layout.n_leaves, self._n_tiles, plan.batch, width, plan.uniform_arity,
+            LEAST_ROWS, plan.block, power_of_two(width, 16, 128), plan.precision,
+            num_warps=plan.tuning.walk, num_stages=1,
+        )  # fmt: skip
+
     def downward(self, rates: Rates, mass: Tensor) -> None:
         """Flows of all regions from the root's, and the update of the weights.
 
@@ -122,26 +168,47 @@ class CpPass:
             mass: Running masses of the sums, updated in place, (inner regions, K).
         """
         plan, n_leaves = self._plan, self._plan.layout.n_leaves
-        for level in reversed(plan.levels):
+        if self._upper:
+            self._walk_down()
+        for level in reversed(self._levels):
             self._gather(level.regions, 1, self._ratio, n_leaves)
             self._product_flows(level)
         if plan.levels:
             flow = self._sums[n_leaves:].sum(1)  # (inner regions, K)
-            self._update(rates.coefficients_(flow, mass, plan.n_splits * self._network.edges))
+            n_edges = plan.n_splits * self._network.edges
+            self._held = rates.coefficients_(flow, mass, n_edges)
+            with self._beside():
+                self._update(self._held)
+
+    def _beside(self) -> AbstractContextManager[Any]:
+        """Work of a second stream, until `join`: on no device, in order."""
+        if self._side is None:
+            return nullcontext()
+        self._side.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._side)
+
+    def join(self) -> None:
+        """Waits for the update of weights, which runs beside that of leaves."""
+        if self._side is not None:
+            torch.cuda.current_stream().wait_stream(self._side)
 
     def _update(self, coefficients: tuple[Tensor, Tensor, Tensor]) -> None:
         plan, width = self._plan, self._plan.width
-        tiles = -(-width // plan.block)
+        block = power_of_two(width, 16, plan.tuning.update_wide)
+        tiles = -(-width // block)
         warps, stages = plan.tuning.update or ((8, 3) if width >= 128 else (4, 3))
         cp.cp_update_kernel[(plan.layout.n_partitions, tiles, tiles)](
             self.values, self._top, self._params.weights, self._ratio, *coefficients,
             plan.children, plan.n_children, plan.arity, plan.owner, plan.batch,
-            plan.layout.n_leaves, width, plan.uniform_arity, plan.rows, plan.block, plan.block,
+            plan.layout.n_leaves, width, plan.uniform_arity, plan.rows, block, block,
             plan.precision, num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
     def leaf_flows(self) -> tuple[Tensor, Tensor]:
         """Flows (any, B, K) and which of them each leaf slot has, (slots,); after `downward`."""
-        # Nothing reads the leaves' values any more: their flows take the place.
+        if self._leaf_slot is not None:  # each is used once, and has the flow of that product
+            return self._flow, self._leaf_slot
+        # Nothing reads the leaves' values after the update: their flows take the place.
+        self.join()
         self._gather((0, self._plan.layout.n_leaves), 0, self.values, 0)
         return self.values, self._plan.slot_region

@@ -104,6 +104,7 @@ class Engine:
         self._update_root(counts, classes, rates)
         flows = self._layers.leaf_flows()
         self._leaves.update(x, known, flows, rates, self.masses.leaves, settings.share)
+        self._layers.join()
         return total
 
     def _update_root(self, counts: Tensor, classes: Tensor, rates: Rates) -> None:

@@ -30,6 +30,10 @@ class Tuning:
         update_rows: Rows a Tucker update keeps at once.
         fill: Programs a Tucker level should have; partitions are shared out until it does.
         leaf: Rows, columns and warps of the categorical update.
+        trees: Whether the narrow part of a tree is walked subtree by subtree (`cp_tree`).
+        walk: Warps of the kernels that do.
+        beside: Whether CP weights are updated on a second stream, beside the leaves.
+        update_wide: Rows and columns of a tile of weights that a CP update takes, at most.
     """
 
     rows: int | None = None
@@ -41,6 +45,10 @@ class Tuning:
     update_rows: int = 256
     fill: int = 264
     leaf: tuple[int, int, int] = (64, 64, 8)
+    trees: bool = True
+    walk: int = 8
+    beside: bool = True
+    update_wide: int = 64
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,9 @@ def categorical_update_kernel(
         new = old * (1 - step) + share
         tl.store(mass + slot * K + ks, new, mask=ks < K)
         rate = tl.where(new > 0, share / tl.where(new > 0, new, 1.0), 0.0)
+        # Division is off by two units in the last place: beyond one, a probability could end
+        # below zero, and every likelihood that reads it would be no number.
+        rate = tl.minimum(rate, 1.0)
     else:
         rate = tl.zeros((BK,), dtype=tl.float32) + step
     rate = tl.where(n > 0, rate, 0.0)

@@ -173,3 +173,6 @@ class TuckerPass:
         # Nothing reads the leaves' values any more: their flows take the place.
         self._gather((0, self._plan.layout.n_leaves), 0, self.values, 0)
         return self.values, self._plan.slot_region
+
+    def join(self) -> None:
+        """Nothing runs beside these layers."""
