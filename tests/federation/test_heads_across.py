@@ -92,6 +92,36 @@ def test_three_classes() -> None:
     assert log_loss(fed, test) < log_loss(fed.exact_part, test) - 0.01
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_owner_of_a_label_that_is_used_fits_a_head_alone(
+    n_classes: int, tmp_path: Path
+) -> None:
+    """It sees what codes of the others add; they boost trees that say it, without a label."""
+    table, test = rows(n_classes=n_classes), rows(1000, 1, n_classes)
+    fed = federated("columns", table, agreement="latent", label_use="used")
+    heads = fed.fitted.heads
+    assert heads["u"].sees == ("v",)
+    assert not heads["v"].sees
+    assert not fed.is_exact
+    check_coherence(fed)
+    assert log_loss(fed, test) < log_loss(fed.exact_part, test) - 0.01
+    fed.save(tmp_path / "model")
+    np.testing.assert_array_equal(
+        fc.load(tmp_path / "model").predict_proba(test[COLUMNS], "y"),
+        fed.predict_proba(test[COLUMNS], "y"),
+    )
+    alone = fed.without("v")
+    kept = test[["a", "b", "y"]]
+    np.testing.assert_array_equal(alone.log_prob(kept), fed.marginal(list(kept)).log_prob(kept))
+    assert federated("columns", table, agreement="latent", label_use="used", head=False).is_exact
+
+
+def test_several_owners_of_a_label_that_is_used_fit_no_head() -> None:
+    fed = federated("register", agreement="latent", label_use="used")
+    assert not fed.fitted.heads
+    check_coherence(fed)
+
+
 def test_without_a_branch_the_others_keep_the_head() -> None:
     fed = federated("register")
     rest = fed.without("south")

@@ -251,6 +251,19 @@ class LearnsCodes(LearnsHead, Protocol):
         """
         ...
 
+    def trees_of_numbers(
+        self, table: Table, numbers: FloatArray, min_rows: int, seed: int
+    ) -> Arrays:
+        """Return trees that say numbers (n, K) of a client's rows, as arrays.
+
+        Args:
+            table: rows over the columns the trees may ask about.
+            numbers: to say.
+            min_rows: least rows behind a leaf.
+            seed: of the boosting.
+        """
+        ...
+
 
 @runtime_checkable
 class LearnsBranch(Learner, Protocol):

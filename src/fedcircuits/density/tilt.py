@@ -118,3 +118,10 @@ def by_class(outputs: FloatArray) -> FloatArray:
     if outputs.shape[1] > 1:
         return outputs
     return np.concatenate([np.zeros_like(outputs), outputs], axis=1)
+
+
+def one_less(logits: FloatArray) -> FloatArray:
+    """(n, L) the log-odds of two classes, or the logits of more with mean zero in each row."""
+    if logits.shape[1] == 2:
+        return logits[:, 1:] - logits[:, :1]
+    return np.asarray(logits - logits.mean(axis=1, keepdims=True))

@@ -17,7 +17,7 @@ draws of l) and `client/jobs.py` (the fits).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from fedcircuits.federation.agreement._shared.aligned import (
     strata_of_rows,
 )
 from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs, wholes
-from fedcircuits.federation.agreement._shared.codes import CODE_STEPS, fit_tilts_by_codes
+from fedcircuits.federation.agreement._shared.codes import CODE_STEPS, fit_by_codes
 from fedcircuits.federation.agreement._shared.heads import head_steps, with_heads
 from fedcircuits.federation.agreement._shared.latent_classes import LatentClasses, fit_tuples
 from fedcircuits.federation.agreement._shared.tilts import APPLIED, fit_tilts, tilt_steps
@@ -48,6 +48,7 @@ from fedcircuits.federation.agreement.latent_table import (
 from fedcircuits.federation.agreement.product import with_tilts
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels, fit
+from fedcircuits.federation.server.heads import ClientHead
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.tilts import with_tilt
 from fedcircuits.federation.wire import requests as m
@@ -132,7 +133,7 @@ class Latent(Declared):
                 "epsilon and mechanism are for latent classes from a table of counts: pass "
                 "table=True with them"
             )
-        tilts = self._fit_tilts(server)
+        tilts, heads = self._fit_tilts(server, take)
         within_label = not self.label_private and tilts is None
         numbers = aligned_rows(server)
         n_clusters = self.n_clusters or automatic_clusters(numbers.size)
@@ -148,17 +149,24 @@ class Latent(Declared):
         )
         if tilts is None:
             return found
-        return with_heads(
-            server, with_tilts(found, tilts), take, self.head and not self.label_private
-        )
+        found = with_tilts(found, tilts)
+        if self.label_private:
+            left = set(heads) - set(server.clients)
+            return found if left else replace(found, heads=heads)
+        return with_heads(server, found, take, self.head)
 
-    def _fit_tilts(self, server: Server) -> dict[str, Tilt] | None:
-        """Tables of the label's tilt; None where there is no label for it or no learner has one."""
+    def _fit_tilts(
+        self, server: Server, take: TakeModels
+    ) -> tuple[dict[str, Tilt] | None, dict[str, ClientHead]]:
+        """Tables of the label's tilt, and heads where its owner has fitted them by codes.
+
+        No tables where there is no label for them or no learner has one.
+        """
         if not self.tilt or server.label is None:
-            return None
+            return None, {}
         if self.label_private and not server.label_is_shared:
-            return fit_tilts_by_codes(server)
-        return None if self.label_private else fit_tilts(server)
+            return fit_by_codes(server, head=self.head and not take.keep) or (None, {})
+        return (None if self.label_private else fit_tilts(server)), {}
 
     def assign(self, server: Server, model: LatentClasses, indices: IntArray) -> FloatArray:
         """Send clients each aligned row's class; return (R,) rows of each class."""

@@ -135,6 +135,26 @@ def one_head(
     return joined, Pool(pool.tilt, 1.0, shift, np.arange(rows.size), pool.limit)
 
 
+def no_trees(n_columns: int, n_outputs: int) -> Arrays:
+    """Trees as arrays that add nothing to any output."""
+    one = np.zeros(1, dtype=np.int32)
+    sides = np.zeros((0, 1), dtype=bool)
+    return {
+        "feature": one - 1,
+        "threshold": np.zeros(1),
+        "left": one - 1,
+        "right": one - 1,
+        "value": np.zeros(1),
+        "missing_left": np.zeros(1, dtype=bool),
+        "categories": one - 1,
+        "left_categories": sides,
+        "known_categories": np.zeros((n_columns, 1), dtype=bool),
+        "roots": one,
+        "output": one,
+        "baseline": np.zeros(n_outputs),
+    }
+
+
 def gains_for_certain(gain: float, error: float, loss: float, share: float = LEAST_SHARE) -> bool:
     """Whether a head takes enough off the log-loss."""
     return gain > max(LEAST_ERRORS * error, share * loss)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import Arrays, FloatArray, IntArray
 from fedcircuits.density import LearnsTilt
-from fedcircuits.density.tilt import Tilt, n_states_of, states_of
+from fedcircuits.density.contracts import LearnsCodes
+from fedcircuits.density.row_codes import level_width, levels
+from fedcircuits.density.tilt import Tilt, by_class, log_softmax, n_states_of, one_less, states_of
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.client.clustering import cluster_rows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels
+from fedcircuits.federation.client.label.heads import LEAST_CLASS_ROWS, pooled
 from fedcircuits.federation.client.label.tilting import tables_of
 from fedcircuits.federation.client.mailbox import Expected
 from fedcircuits.federation.client.state import ClientState
@@ -24,6 +28,8 @@ from fedcircuits.schema import Schema, Table, Variable
 
 PURPOSE = "codes"  # of what is sealed
 RIDGE = 1.0  # rows of effect zero in every state, when effects are spread
+# Rows left out to pool tables and trees, and from which trees are boosted at all.
+HELD_SHARE, MOST_HELD, LEAST_HEAD_ROWS = 0.2, 10_000, 1_000
 
 
 class Coding(ClientState):
@@ -42,12 +48,12 @@ class Coding(ClientState):
 
     @handles(m.FIT_BY_CODES)
     def _fit_by_codes(self, request: m.FitByCodes) -> m.FittedByCodes:
-        """What my states and others' codes add to the log-odds of my label."""
+        """What my states and others' codes add to the log-odds of my label, and trees of both."""
         own = self._mail.key.public
+        none = np.zeros(0)
         if request.key != own:
-            none = np.zeros(0)
             nothing = m.TiltTables([], none.astype(np.int64), none, np.zeros((0, 0)), none)
-            return m.FittedByCodes(own, nothing, np.zeros((0, 0, 0)))
+            return m.FittedByCodes(own, nothing, np.zeros((0, 0, 0)), {}, none, None)
         table = self._have()
         names = [f"code\x1f{at}" for at in range(len(request.pieces))]
         coded = table.columns(request.columns)
@@ -63,22 +69,97 @@ class Coding(ClientState):
         learner = self._learner.of_densities(None)
         if not isinstance(learner, LearnsTilt) or np.unique(classes[rows]).size < 2:
             raise FederationError(f"client {self.name!r} has no two classes to compare")
-        offset = np.zeros((rows.size, request.n_classes))
-        tilt = learner.fit_tilt(
-            coded.rows(rows), classes[rows], offset, request.min_rows, request.n_columns
-        )
+        mine, truth = coded.rows(rows), classes[rows]
+
+        def fitted(some: IntArray) -> Tilt:
+            offset = np.zeros((some.size, request.n_classes))
+            return learner.fit_tilt(
+                mine.rows(some), truth[some], offset, request.min_rows, request.n_columns
+            )
+
+        tilt = fitted(np.arange(rows.size))
         effects = np.stack([tilt.of(name) for name in names])
         tables = tables_of(tilt.select(request.columns))
-        return m.FittedByCodes(own, tables, effects)
+        counts = np.bincount(truth, minlength=request.n_classes)
+        able = isinstance(learner, LearnsCodes) and learner.heads and request.sender
+        if not able or counts.min() < LEAST_CLASS_ROWS or rows.size < LEAST_HEAD_ROWS:
+            return m.FittedByCodes(own, tables, effects, {}, none, None)
+        assert isinstance(learner, LearnsCodes)
+        rng = named_rng(self._seed, self.name, "head by codes")
+        trees, widths, pool = head_by_codes(learner, fitted, mine, truth, names, request, rng)
+        return m.FittedByCodes(own, tables, effects, trees, widths, pool)
 
     @handles(m.SPREAD_CODES)
     def _spread_codes(self, request: m.SpreadCodes) -> m.CodesSpread:
-        """Tables over my columns whose sum is closest to what my rows' codes add."""
+        """Tables over my columns whose sum is closest to what my rows' codes add, and trees."""
         wanted = request.effects.T[self._groups[CODES]]  # (n, Y)
         table = self._have().columns(request.columns)
         widths, flat = spread(table, wanted)
         tilt = Tilt.from_flat(request.columns, widths, request.c, flat, request.counts)
-        return m.CodesSpread(tables_of(tilt))
+        learner, trees = self._learner.of_densities(None), {}
+        if request.min_rows and isinstance(learner, LearnsCodes) and learner.heads:
+            seed = int(named_rng(self._seed, self.name, "trees of codes").integers(2**31))
+            trees = learner.trees_of_numbers(table, one_less(wanted), request.min_rows, seed)
+        return m.CodesSpread(tables_of(tilt), trees)
+
+
+def head_by_codes(
+    learner: LearnsCodes,
+    fitted: Callable[[IntArray], Tilt],
+    table: Table,
+    classes: IntArray,
+    names: Sequence[str],
+    request: m.FitByCodes,
+    rng: np.random.Generator,
+) -> tuple[Arrays, FloatArray, m.PoolWeights]:
+    """Trees over the owner's columns and what others' codes add, widths of levels, and the pool.
+
+    What codes add to the rows of one half is fitted to the other half: trees would trust too much
+    in what their own rows have decided.
+
+    Args:
+        learner: of the owner.
+        fitted: the tilt of some rows.
+        table: the owner's columns, then one of codes for each name.
+        classes: (n,) of the rows.
+        names: of the columns of codes.
+        request: what is asked for.
+        rng: that chooses rows.
+    """
+    n, n_classes = len(table), request.n_classes
+    order = rng.permutation(n)
+    n_held = min(MOST_HELD, int(HELD_SHARE * n))
+    held, rest = np.zeros(n, dtype=bool), np.sort(order[n_held:])
+    held[order[:n_held]] = True
+    first = rest[rng.permutation(rest.size) < rest.size // 2]
+    second = np.setdiff1d(rest, first)
+    tilt = fitted(rest)
+    parts = ((np.flatnonzero(held), tilt), (first, fitted(second)), (second, fitted(first)))
+    senders = 1 + max(request.sender)
+    outputs = np.full((senders, n, n_outputs_of(n_classes)), np.nan)
+    for name, at in zip(names, request.sender, strict=True):
+        place = table.schema.position(name)
+        for rows, by in parts:
+            seen = rows[table.observed[rows, place]]
+            added = by.of(name).T[table.values[seen, place].astype(np.int64)]  # (n, Y)
+            outputs[at, seen] = one_less(added)
+    widths = np.array([level_width(each[np.isfinite(each[:, 0])]) for each in outputs])
+    codes = [  # one leaf for all rows
+        np.column_stack([levels(each, float(width)), 0 * each[:, :1]])
+        for each, width in zip(outputs, widths, strict=True)
+    ]
+    seed = int(rng.integers(2**31))
+    own = table.columns(request.columns)
+    trees, found = learner.see_codes(
+        own, np.concatenate(codes, axis=1), classes, held, request.min_rows, seed
+    )
+    log_tilt = log_softmax(tilt.c + tilt.scores(table.rows(np.flatnonzero(held))))
+    return trees, widths, pooled(log_tilt, [by_class(found)], classes[held])
+
+
+def n_outputs_of(n_classes: int) -> int:
+    """Outputs of trees of so many classes."""
+    return 1 if n_classes == 2 else n_classes
 
 
 def spread(table: Table, wanted: FloatArray) -> tuple[list[int], FloatArray]:

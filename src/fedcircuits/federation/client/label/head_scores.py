@@ -10,7 +10,7 @@ import numpy as np
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density import LearnsForMixing, LearnsTilt
 from fedcircuits.density.contracts import LearnsHead
-from fedcircuits.density.tilt import Tilt, by_class, log_softmax
+from fedcircuits.density.tilt import Tilt, by_class, log_softmax, one_less
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
 from fedcircuits.federation.client.state import ClientState
@@ -170,13 +170,6 @@ def _scores(table: Table, model: m.HeadModel) -> FloatArray:
 def log_shares_of(tilt: Tilt) -> FloatArray:
     """(Y,) logs of the class shares behind a tilt that has rows of every class."""
     return np.asarray(np.log(tilt.counts / tilt.counts.sum()))
-
-
-def one_less(logits: FloatArray) -> FloatArray:
-    """(n, L) the log-odds of two classes, or the logits of more with mean zero in each row."""
-    if logits.shape[1] == 2:
-        return logits[:, 1:] - logits[:, :1]
-    return np.asarray(logits - logits.mean(axis=1, keepdims=True))
 
 
 def whole(logits: FloatArray) -> FloatArray:

@@ -3,22 +3,25 @@
 A client without the label clusters its columns and seals the codes of rows that the owner holds too
 for the owner (at most 8 bits a row). The owner fits what each of its own states and each code adds
 to the log-odds of the classes; codes' effects come back as tables over many rows, and the client
-spreads them over the states of its columns.
+spreads them over the states of its columns. For a head the owner boosts trees over its columns and
+what codes add, and the client boosts trees that say the same of its columns, without a label.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcircuits.arrays import Array
+from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
+from fedcircuits.federation.wire.requests.heads import PoolWeights
 from fedcircuits.federation.wire.requests.tilts import ScorePiece, TiltTables, asks_tables
 from fedcircuits.federation.wire.requests.validation import Sealed
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
 MOST_CODES = 256
+TREES_STAY = "trees to take away; models stay here: federate with placement='remote'"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class FitByCodes(Message):
         n_codes: K.
         min_rows: least rows behind an entry.
         n_columns: columns of all clients.
+        sender: the place of each piece's sender among the senders with different columns, for a
+            head; none where no head is wanted.
     """
 
     columns: list[str]
@@ -58,6 +63,7 @@ class FitByCodes(Message):
     n_codes: int
     min_rows: int
     n_columns: int
+    sender: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -65,11 +71,22 @@ class FittedByCodes(Message):
     """Owner: its key, tables of its columns, and effects (pieces, Y, K) of the codes.
 
     Where the key is not the one that the request names, nothing was fitted.
+
+    Attributes:
+        key: of the owner.
+        tables: of its columns.
+        effects: of the codes.
+        trees: over its columns and what others' codes add; none where there is no head.
+        widths: (senders,) of a level of what codes add.
+        pool: of tables and trees.
     """
 
     key: str
     tables: TiltTables
     effects: Array
+    trees: Arrays
+    widths: Array
+    pool: PoolWeights | None
 
     def fault(self, request: Message) -> str | None:
         """Tables over the columns asked for, and effects of every piece."""
@@ -86,19 +103,24 @@ class FittedByCodes(Message):
 
 @dataclass(frozen=True)
 class SpreadCodes(Message):
-    """Server: spread effects (Y, K) of the client's codes over the states of its columns."""
+    """Server: spread effects (Y, K) of the client's codes over the states of its columns.
+
+    Where there is a head (`min_rows` above 0), boost trees of them too, so many rows behind a leaf.
+    """
 
     columns: list[str]
     effects: Array
     c: Array
     counts: Array
+    min_rows: int
 
 
 @dataclass(frozen=True)
 class CodesSpread(Message):
-    """Client: tables over its columns that stand for its codes' effects."""
+    """Client: tables, and trees if wanted, over its columns that stand for its codes' effects."""
 
     tables: TiltTables
+    trees: Arrays
 
     def fault(self, request: Message) -> str | None:
         """Tables over the columns asked for."""
@@ -117,8 +139,23 @@ def _codes(request: AskCodes, terms: Terms, _: str | None) -> Asked:
     return Asked(tuple(request.columns), fault)
 
 
-def _spread(request: SpreadCodes, _: Terms, __: str | None) -> Asked:
-    return Asked(tuple(request.columns))
+def _fit(request: FitByCodes, terms: Terms, label: str | None) -> Asked:
+    asked = asks_tables(request, terms, label)
+    if asked.fault is None and request.sender and terms.placement == "remote":
+        return replace(asked, fault=TREES_STAY)
+    return asked
+
+
+def _spread(request: SpreadCodes, terms: Terms, _: str | None) -> Asked:
+    fault = None
+    if request.min_rows and terms.placement == "remote":
+        fault = TREES_STAY
+    elif 0 < request.min_rows < terms.min_rows:
+        fault = (
+            f"trees with {request.min_rows} row(s) behind a leaf; the smallest group is "
+            f"{terms.min_rows}"
+        )
+    return Asked(tuple(request.columns), fault)
 
 
 CODES = declare(
@@ -152,14 +189,14 @@ FIT_BY_CODES = declare(
                 "server",
                 Level.AGGREGATES,
                 "tables of what states of the owner's columns, and codes of others' rows, add to "
-                "the log-odds of the label",
+                "the log-odds of the label; boosted trees, `min_rows` rows behind a leaf",
             ),
             Reveals("other clients", Level.AGGREGATES, "what their own codes add"),
-            Reveals("model", Level.AGGREGATES, "the tables"),
+            Reveals("model", Level.AGGREGATES, "the tables and trees"),
         ),
         costly=True,
         keeps_reply=False,
-        asks=asks_tables,
+        asks=_fit,
         groups={"rows of a class": lambda reply: reply.tables.counts},
     )
 )
@@ -170,8 +207,8 @@ SPREAD_CODES = declare(
         CodesSpread,
         "training",
         (
-            Reveals("server", Level.AGGREGATES, "tables of what states add to the log-odds"),
-            Reveals("model", Level.AGGREGATES, "the tables"),
+            Reveals("server", Level.AGGREGATES, "tables and trees of what adds to the log-odds"),
+            Reveals("model", Level.AGGREGATES, "the tables and trees"),
         ),
         asks=_spread,
     )

@@ -8,6 +8,7 @@ they would be with classes of the same size, so that those of clients with other
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost, b
 from fedcircuits.learners.hclt.sample import Sample
 
 FOLDS = 4
+# Trees that repeat numbers which are functions of the row: nothing is learned from noise.
+SAID_STEPS, SAID_RATE = 60, 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +106,20 @@ def see(
     final = replace(sizes, n_steps=max(round(MORE_STEPS * sizes.n_steps), 1))
     trees, base = _boosted(rows, options, final, seed), base_of(rows, n_classes)
     return replace(trees, baseline=trees.baseline - base), first.outputs(out.values) - base
+
+
+def said_numbers(
+    rows: Sample, numbers: FloatArray, options: HeadOptions, seed: int
+) -> BoostedTrees:
+    """Trees whose outputs are close to numbers (n, K) of the rows."""
+    assert rows.values is not None
+    least = options.leaf_rows(len(rows.values))
+    sizes = BoostOptions(SAID_STEPS, SAID_RATE, min_rows=least, column_share=1.0)
+    made = [
+        boost_numbers(rows.values, column, rows.weights, options.n_codes, sizes, seed)
+        for column in numbers.T
+    ]
+    return reduce(BoostedTrees.beside, made)
 
 
 def base_of(rows: Sample, n_classes: int) -> FloatArray:

@@ -6,10 +6,9 @@ import numpy as np
 
 from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density.contracts import SaidCodes
-from fedcircuits.density.row_codes import N_LEAVES
-from fedcircuits.learners.hclt.head.fit_across import options_of, say, see
+from fedcircuits.density.row_codes import N_LEAVES, level_width, levels
+from fedcircuits.learners.hclt.head.fit_across import options_of, said_numbers, say, see
 from fedcircuits.learners.hclt.head.headed.completions import as_features
-from fedcircuits.learners.hclt.head.trees.across_trees import level_width, levels
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.schema import Table
@@ -78,6 +77,21 @@ class LearningAcross:
         rows, n_codes = _sample(table, classes, codes)
         trees, outputs = see(rows, held, options_of(n_codes, min_rows, len(table)), seed)
         return trees.arrays(), outputs
+
+    def trees_of_numbers(
+        self, table: Table, numbers: FloatArray, min_rows: int, seed: int
+    ) -> Arrays:
+        """Boost trees that say numbers of a client's rows, and return them as arrays.
+
+        Args:
+            table: rows over the columns the trees may ask about.
+            numbers: (n, K) to say.
+            min_rows: least rows behind a leaf.
+            seed: of the boosting.
+        """
+        n = len(table)
+        rows, n_codes = _sample(table, np.zeros(n, dtype=np.int64), np.zeros((n, 0)))
+        return said_numbers(rows, numbers, options_of(n_codes, min_rows, n), seed).arrays()
 
 
 def _sample(table: Table, classes: IntArray, codes: FloatArray) -> tuple[Sample, IntArray]:

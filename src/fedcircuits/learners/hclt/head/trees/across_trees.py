@@ -14,28 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.density.row_codes import LEVELS
-from fedcircuits.density.tilt import by_class
+from fedcircuits.density.row_codes import levels
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
-
-
-def levels(outputs: FloatArray, width: float) -> FloatArray:
-    """(n, Y - 1) coarse scores of every class but the last, each row centred.
-
-    Args:
-        outputs: (n, K) of boosted trees.
-        width: of a level.
-    """
-    scores = by_class(outputs)
-    centred = (scores - scores.mean(axis=1, keepdims=True))[:, :-1]
-    return np.asarray(np.clip(np.round(centred / width), -LEVELS, LEVELS))
-
-
-def level_width(outputs: FloatArray) -> float:
-    """Width of a level that fits the outputs (n, K) of most rows."""
-    scores = by_class(outputs)
-    away = np.abs(scores - scores.mean(axis=1, keepdims=True))
-    return max(float(np.quantile(away, 0.99)) / LEVELS, 1e-9) if away.size else 1.0
 
 
 @dataclass(frozen=True, eq=False)
