@@ -354,3 +354,28 @@ def test_unexpected_error_is_one_line_without_debug(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Output, "debug", True)
     with pytest.raises(ZeroDivisionError):
         fails()
+
+
+def test_init_leaves_out_keys_and_free_text(tmp_path: Path) -> None:
+    for at, name in enumerate(("a", "b")):
+        frame = pd.DataFrame(
+            {
+                "memo": [f"{at} {i}" for i in range(60)],
+                "empty": None,
+                "x": [*range(20)] * 3,
+                "y": ["no", "yes"] * 30,
+            }
+        )
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    file = tmp_path / "federation.toml"
+    tables = [str(tmp_path / f"{name}.csv") for name in ("a", "b")]
+    made = CliRunner().invoke(app, ["init", *tables, "-o", str(file)])
+    assert made.exit_code == 0, made.output
+    assert "not learned: memo (another text in every row)" in made.output
+    assert "not learned: empty (no value in any row)" in made.output
+    assert 'drop = ["memo", "empty"]' in file.read_text()
+    trained = CliRunner().invoke(app, ["federate", str(file), "-o", str(tmp_path / "m.fc")])
+    assert trained.exit_code == 0, trained.output
+    assert fc.load(tmp_path / "m.fc").schema.names == ("x", "y")
+    refused = CliRunner().invoke(app, ["provision", str(file)])
+    assert "drop: each party chooses its own columns, `columns` in its policy" in refused.output

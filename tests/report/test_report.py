@@ -191,3 +191,38 @@ def test_every_model_is_drawn(model: fc.Density, fed: fc.FederatedCircuit, tmp_p
     assert "amount" in (tmp_path / "tree.svg").read_text()
     with pytest.raises(FedcircuitsError, match="cannot be written"):
         model.draw(tmp_path / "a.docx")
+
+
+def test_pictures_say_what_they_show(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    n = 400
+    answer = rng.integers(1, 6, n).astype(float)
+    frame = pd.DataFrame(
+        {
+            "How much do you agree with the first of all statements?": np.where(
+                rng.random(n) < 0.1, np.nan, answer
+            ),
+            "brand": [f"A rather long name of a brand, number {k}" for k in rng.integers(0, 15, n)],
+            "rent": (300 * answer + rng.normal(0, 50, n)).round(1),
+            "a_bought": np.where(answer + rng.normal(0, 1, n) > 5, "a", "b"),
+        }
+    )
+    classes = fc.learn(frame, label="a_bought", learner="mixture", head=False)
+    text = html.unescape(
+        classes.report(tmp_path / "a.html", frame, label="a_bought").read_text(encoding="utf-8")
+    )
+    assert (frame["a_bought"] == "a").mean() < 0.5
+    assert "p(a_bought = a)" in text
+    assert "calibration of a" in text
+    assert "brand (the 10 commonest of 15)" in text
+    assert "a_bought given brand (the 10 commonest of 15)" in text
+    assert "How much do y…ments?" in text
+    bars = text[text.index("distribution of How") :]
+    places = [bars.index(f">{value}<") for value in range(1, 6)]
+    assert places == sorted(places)  # numbers in their own order, and as whole ones
+    number = fc.learn(frame, label="rent", learner="mixture", head=False)
+    text = html.unescape(
+        number.report(tmp_path / "b.html", frame, label="rent").read_text(encoding="utf-8")
+    )
+    assert "how its mean moves with the variable" in text
+    assert "mean of rent" in text

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import secrets
+import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ import pyarrow as pa
 from fedcircuits import encoding, learners
 from fedcircuits.api.learn import colour_of, make_learner
 from fedcircuits.density import Learner, LearnsClassifier
-from fedcircuits.errors import FederationError, SchemaError, StorageError
+from fedcircuits.errors import FedcircuitsWarning, FederationError, SchemaError, StorageError
 from fedcircuits.federation.client.client import Client
 from fedcircuits.federation.client.own_learner import MakeLearner
 from fedcircuits.federation.policy.guard import Guarded
@@ -49,6 +50,7 @@ class ClientSpec:
         options: of the named learner.
         id: column that aligns rows, or None; never a variable.
         kinds: kinds of columns, where a guess would be wrong.
+        drop: columns that are left out.
         missing_values: spellings of a missing value besides those pandas knows.
         id_secret: mixed into digests of ids; clients know it, the server does not.
         label: the run's, for a client with a policy, whose own kinds hold.
@@ -63,6 +65,7 @@ class ClientSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = None
     kinds: Mapping[str, Kind] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
     missing_values: tuple[object, ...] = ()
     id_secret: str = ""
     label: str | None = None
@@ -79,9 +82,10 @@ class ClientSpec:
             id = self.policy.id_of(rows, id)
             rows = self.policy.apply(rows, id=id, client=self.name, label=self.label)
             kinds, missing = self.policy.kinds_of(self.label), self.policy.missing_values
+        rows = rows.drop(columns=list(self.drop), errors="ignore")  # others may have them
         return Client(
             self.name,
-            rows,
+            rows.drop(columns=self._empty(rows)),
             learner_maker(self.learner, self.options),
             id=id,
             kinds=kinds,
@@ -91,6 +95,20 @@ class ClientSpec:
             key=bytes.fromhex(self.key),
             pins=self.pins,
         )
+
+    def _empty(self, rows: pd.DataFrame) -> list[str]:
+        """Return columns without a value, which this client then does not hold."""
+        holds = rows.notna().any()
+        empty = [str(name) for name in rows.columns if not holds[name]]
+        if len(rows) == 0 or len(empty) == rows.shape[1]:
+            return []  # an error of whoever guesses the kinds
+        for name in empty:
+            warnings.warn(
+                f"client {self.name!r}: left out column {name!r}: no value in any row",
+                FedcircuitsWarning,
+                stacklevel=2,
+            )
+        return empty
 
     def guarded(self, audit: Path | None = None) -> Client | Guarded:
         """Return the client behind its policy's guard; without a policy the client itself."""
@@ -107,6 +125,7 @@ class ClientSpec:
             "options": options,
             "id": self.id,
             "kinds": dict(self.kinds),
+            "drop": list(self.drop),
             "missing_values": list(self.missing_values),
             "id_secret": self.id_secret,
             "label": self.label,
@@ -135,7 +154,8 @@ class ClientSpec:
         try:
             path = header.pop("path")
             rows = Path(path) if path is not None else _from_arrow(record.arrays["arrow"].tobytes())
-            header["missing_values"] = tuple(header["missing_values"])
+            for name in ("drop", "missing_values"):
+                header[name] = tuple(header[name])
             if header["policy"] is not None:
                 header["policy"] = Policy(**header["policy"])
             return ClientSpec(data=rows, **header)

@@ -59,6 +59,7 @@ def federate(
     placement: Placement = "gathered",
     operation: Literal["mixture"] = "mixture",
     kinds: Mapping[str, Kind] | None = None,
+    drop: Sequence[str] = (),
     missing_values: Sequence[object] = (),
     schema: Schema | None = None,
     seed: int = 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from fedcircuits.api.partition import client_names
 from fedcircuits.api.settings import RunSettings
 from fedcircuits.api.watched import Stages
 from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engine_named
-from fedcircuits.errors import FederationError, unknown_name
+from fedcircuits.errors import FedcircuitsWarning, FederationError, unknown_name
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.wire.transport import Transport
-from fedcircuits.schema import Data, Kind
+from fedcircuits.schema import Data, Kind, read
 from fedcircuits.schema.reading.read import is_one_row
 
 Clients = Mapping[str, Data] | Sequence[Data]  # tables by name, or tables that get names
@@ -74,6 +75,8 @@ def open_engine(
         else:
             table = as_table(name, data)
         tables[name] = table
+    if settings.drop and not there:
+        _check_dropped(tables, settings)
     kinds = _kinds(tables, settings)
     specs = {
         name: ClientSpec(
@@ -82,6 +85,7 @@ def open_engine(
             settings.learner_of(name),
             id=settings.id,
             kinds=kinds,
+            drop=tuple(settings.drop),
             missing_values=tuple(settings.missing_values),
             id_secret=settings.id_secret,
             label=settings.label,
@@ -100,6 +104,20 @@ def open_engine(
     encoded = {name: spec.to_bytes() for name, spec in specs.items()}
     made: Transport = engine(encoded, CLIENT_FROM_SPEC, **options)
     return made
+
+
+def _check_dropped(tables: Mapping[str, pd.DataFrame | Path], settings: RunSettings) -> None:
+    """Refuse columns to leave out that no table has; tables of other machines are not here."""
+    known: dict[str, None] = {}
+    for table in tables.values():
+        if isinstance(table, Path) and not table.exists():
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FedcircuitsWarning)  # said when a client reads it
+            known |= dict.fromkeys(map(str, read(table).columns))
+    for name in settings.drop:
+        if name not in known:
+            raise FederationError(f"drop: {unknown_name('column', name, list(known))}")
 
 
 def _kinds(tables: Mapping[str, pd.DataFrame | Path], settings: RunSettings) -> dict[str, Kind]:

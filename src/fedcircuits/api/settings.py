@@ -46,6 +46,7 @@ class RunSettings(ServerSettings):
         operation: "mixture" for a density of sums and products; "average" or "vote" for a
             classifier made of any client models (`FederatedEnsemble`).
         kinds: kinds of columns, where a guess would be wrong.
+        drop: columns that no client learns or speaks of.
         missing_values: spellings of a missing value besides those pandas knows.
         id_secret: mixed into digests of ids; clients know it, the server does not.
         trust: "one owner" where all tables belong to one organisation, whose server may then see
@@ -62,6 +63,7 @@ class RunSettings(ServerSettings):
     placement: Placement = "gathered"
     operation: Operation = "mixture"
     kinds: Mapping[str, Kind] = field(default_factory=dict)
+    drop: Sequence[str] = ()
     missing_values: Sequence[object] = ()
     id_secret: str = ""
     trust: Trust | None = None
@@ -79,6 +81,11 @@ class RunSettings(ServerSettings):
         if self.trust not in (None, ONE_OWNER):
             raise FederationError(f"trust is {ONE_OWNER!r} or None, found {self.trust!r}")
         check_secret(self.id_secret)
+        if isinstance(self.drop, str) or not all(isinstance(name, str) for name in self.drop):
+            raise FederationError(f"drop is a list of names of columns, found {self.drop!r}")
+        for what in ("id", "label"):
+            if getattr(self, what) in self.drop:
+                raise FederationError(f"drop names {getattr(self, what)!r}, which is the {what}")
         self._check_options()
         for name in self.learner.values() if isinstance(self.learner, Mapping) else [self.learner]:
             known = {**learners.BY_NAME, **CLASSIFIERS}

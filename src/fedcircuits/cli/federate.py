@@ -96,7 +96,7 @@ def show(out: Output, fed: FederatedCircuit) -> None:
             [[c.rule, c.log_loss, c.nats, c.outcome] for c in fed.why.candidates],
         )
     out.say("who learns what under this rule (levels: docs/policy.md):")
-    for line in fed.rule.reveals:
+    for line in fed.reveals:
         out.say(f"  - {line}")
     for client, why in fed.dropped.items():
         out.say(f"left out: {client}: {why}")

@@ -44,6 +44,8 @@ def run(
         out.say(f"columns that could be the label: {', '.join(found.candidates[:8])}")
     if found.missing_values:
         out.say(f"read as missing: {', '.join(map(repr, found.missing_values))}")
+    for name, why in found.drop.items():
+        out.say(f"not learned: {name} ({why})")
     for note in found.notes:
         out.note(note)
     out.say(f"written to {output}: look at it, then run `fedcircuits federate {output}`")
@@ -52,6 +54,7 @@ def run(
             "file": str(output), "clients": {n: str(p) for n, p in found.clients.items()},
             "setting": found.setting, "id": found.id, "label": found.label,
             "label_candidates": list(found.candidates),
-            "missing_values": list(found.missing_values), "notes": list(found.notes),
+            "missing_values": list(found.missing_values), "drop": dict(found.drop),
+            "notes": list(found.notes),
         }
     )  # fmt: skip

@@ -101,7 +101,7 @@ def _federation(out: Output, model: object) -> dict[str, Any]:
         "rule": model.rule.name,
         "clients": list(model.clients),
         "parts": {client: model.owners.count(client) for client in model.clients},
-        "reveals": list(model.rule.reveals),
+        "reveals": list(model.reveals),
         "federation_bytes": model.ledger.n_bytes,
     }
 

@@ -80,7 +80,10 @@ def run(
     seconds = time.perf_counter() - start
     known = rows
     if isinstance(rows, pd.DataFrame):
-        known = rows[list(model.schema.names)].replace(missing_values, None)
+        unlearned = [name for name in rows.columns if name not in model.schema]  # it was said
+        rows = rows.drop(columns=unlearned)
+        tests = None if tests is None else tests.drop(columns=unlearned, errors="ignore")
+        known = rows.replace(missing_values, None)
     mean = model.mean_log_prob(known)
     out.say(f"{model!r}")
     n_rows = len(rows) if beyond is None else beyond.n_rows

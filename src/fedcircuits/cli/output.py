@@ -144,9 +144,9 @@ class Output:
                 self._failed(error)
                 raise SystemExit(1) from None
             finally:
-                for warning in caught:
-                    if issubclass(warning.category, FedcircuitsWarning):
-                        self.note(as_typed(str(warning.message)))
+                ours = (w for w in caught if issubclass(w.category, FedcircuitsWarning))
+                for said in dict.fromkeys(as_typed(str(warning.message)) for warning in ours):
+                    self.note(said)  # once, though every client said it
 
     def _failed(self, error: Exception) -> None:
         """Print an error; one that is not ours with what to do about it."""
@@ -172,11 +172,20 @@ AS_TYPED = {
 }
 
 
+OPTIONS_AS_TYPED = (
+    (r"pass missing_values=\[(.*?)\]", r"pass --missing-value \1"),
+    (r"\(kinds=\{'(.*?)': \.\.\.\}\), or", r"(--kind '\1=KIND'), or"),
+    (r"pass drop=\[(.*?)\]", r"pass --drop \1"),
+)
+
+
 def as_typed(message: str) -> str:
     """Return an error of the library with its advice in terms of the command line."""
     for said, typed in AS_TYPED.items():
         message = message.replace(said, typed)
-    return re.sub(r"pass missing_values=\[(.*?)\]", r"pass --missing-value \1", message)
+    for said, typed in OPTIONS_AS_TYPED:
+        message = re.sub(said, typed, message)
+    return message
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:

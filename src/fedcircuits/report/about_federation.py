@@ -30,6 +30,7 @@ class Federation(Protocol):
     setting: Any
     rule: Any
     ledger: Any
+    reveals: Any
     dropped: Any
     n_rows: Any
 
@@ -50,7 +51,9 @@ def holdings(fed: Federation) -> str:
     for part, owner in zip(fed.parts, fed.owners, strict=True):
         if owner in held:
             held[owner] |= set(part.schema.names)
-    columns = list(fed.schema.names)[:COLUMNS_SHOWN]  # type: ignore[attr-defined]
+    learned = set().union(*held.values())  # of the label some rules have nothing but its classes
+    names = fed.schema.names  # type: ignore[attr-defined]
+    columns = [name for name in names if name in learned][:COLUMNS_SHOWN]
     cells = np.array(
         [[fed.n_rows.get(c, 1) if name in held[c] else 0 for name in columns] for c in clients],
         dtype=float,
@@ -89,7 +92,7 @@ _SETTINGS = {
 
 def reveals(fed: Federation) -> Sequence[str]:
     """What leaves a client under the rule, a line each."""
-    return [str(line).replace("`", "") for line in fed.rule.reveals]
+    return [str(line).replace("`", "") for line in fed.reveals]
 
 
 def sent(fed: Federation) -> pd.DataFrame:

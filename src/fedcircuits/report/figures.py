@@ -37,6 +37,15 @@ _SETTINGS: Any = {
 }
 
 
+def shortened(name: object, width: int) -> str:
+    """A name that fits, with its middle left out: ends tell names apart as often as beginnings."""
+    text = str(name)
+    if len(text) <= width:
+        return text
+    tail = width // 3
+    return f"{text[: width - tail - 1].rstrip()}…{text[-tail:].lstrip()}"
+
+
 class Figure:
     """One figure under construction; `svg` holds its text after the block of `figure` ends."""
 
@@ -135,26 +144,33 @@ def compared(
         axes = drawing.axes
         place = np.arange(len(names))[::-1]
         axes.barh(place, alone, color=MODEL, alpha=0.8)
-        axes.set_yticks(place, [str(n)[:24] for n in names])
+        axes.set_yticks(place, [shortened(n, 24) for n in names])
         axes.axvline(together, color=REAL, linewidth=2.2)
         least = min([0.5, *alone[~np.isnan(alone)]])  # 0.5 is guessing
         axes.set(xlabel=f"{legend}; blue line: together, {together:.3f}", xlim=(least, None))
     return drawing.svg
 
 
-def bars(names: Sequence[str], series: dict[str, FloatArray], title: str) -> str:
-    """Shares of categories, one bar a series."""
+def bars(names: Sequence[str], series: dict[str, FloatArray], title: str, y: str) -> str:
+    """What belongs to each category, one bar a series."""
     width = 0.8 / max(len(series), 1)
     with figure(3.4, 2.3, title) as drawn:
         axes = drawn.axes
         for at, (name, values) in enumerate(series.items()):
             place = np.arange(len(names)) + (at - (len(series) - 1) / 2) * width
             axes.bar(place, values, width, label=name, color=[REAL, MODEL, GOOD][at % 3])
-        axes.set_xticks(np.arange(len(names)), [str(n)[:14] for n in names])
+        axes.set_xticks(np.arange(len(names)), [shortened(n, 16) for n in names])
         if len(names) > 4:
             axes.tick_params(axis="x", rotation=60)
-        axes.legend(fontsize=8)
+        axes.set_ylabel(y)
+        _legend(axes, series)
     return drawn.svg
+
+
+def _legend(axes: Any, series: dict[str, FloatArray]) -> None:
+    """Name several series above what is drawn; a single one is named at its axis."""
+    if len(series) > 1:
+        axes.legend(fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 0.98), borderpad=0)
 
 
 def histograms(
@@ -167,7 +183,8 @@ def histograms(
                 values, edges, label=name, fill=at == 0, alpha=0.45 if at == 0 else 1.0,
                 color=[REAL, MODEL, GOOD][at % 3], linewidth=1.4,
             )  # fmt: skip
-        drawn.axes.legend(fontsize=8)
+        drawn.axes.set_ylabel("share of rows")
+        _legend(drawn.axes, series)
         _show_dates(drawn.axes, dates)
     return drawn.svg
 
@@ -188,7 +205,7 @@ def heat_map(matrix: pd.DataFrame, title: str, legend: str) -> str:
     with figure(side + 0.6, side, title) as drawn:
         axes = drawn.axes
         drawn_map = axes.pcolormesh(values, cmap="viridis", vmin=0.0)
-        short = [str(name)[:18] for name in matrix.columns]
+        short = [shortened(name, 20) for name in matrix.columns]
         axes.set_xticks(np.arange(n) + 0.5, short, rotation=90)
         axes.set_yticks(np.arange(n) + 0.5, short)
         axes.invert_yaxis()
@@ -203,7 +220,7 @@ def ranking(names: Sequence[str], values: FloatArray, title: str, legend: str) -
         axes = drawn.axes
         place = np.arange(len(names))[::-1]
         axes.barh(place, values, color=[GOOD if v >= 0 else BAD for v in values])
-        axes.set_yticks(place, [str(n)[:28] for n in names])
+        axes.set_yticks(place, [shortened(n, 28) for n in names])
         axes.axvline(0.0, color=INK, linewidth=0.7)
         axes.set_xlabel(legend)
     return drawn.svg
@@ -235,9 +252,8 @@ def lines(
     with figure(3.4, 2.3, title) as drawn:
         for name, values in series.items():
             drawn.axes.plot(x, values, linewidth=1.5, label=name)
-        drawn.axes.set(xlabel=xlabel, ylabel=y)
-        if len(series) > 1:
-            drawn.axes.legend(fontsize=8)
+        drawn.axes.set(xlabel=shortened(xlabel, 40), ylabel=y)
+        _legend(drawn.axes, series)
         _show_dates(drawn.axes, dates)
     return drawn.svg
 
@@ -255,7 +271,9 @@ def holdings(clients: Sequence[str], columns: Sequence[str], held: FloatArray, t
         axes = drawn.axes
         share = np.where(held > 0, held / max(float(held.max()), 1.0), np.nan)
         axes.pcolormesh(share, cmap="Blues", vmin=-0.4, vmax=1.2, edgecolors="#88888866")
-        axes.set_xticks(np.arange(len(columns)) + 0.5, [c[:18] for c in columns], rotation=90)
-        axes.set_yticks(np.arange(len(clients)) + 0.5, [c[:20] for c in clients])
+        axes.set_xticks(
+            np.arange(len(columns)) + 0.5, [shortened(c, 20) for c in columns], rotation=90
+        )
+        axes.set_yticks(np.arange(len(clients)) + 0.5, [shortened(c, 20) for c in clients])
         axes.invert_yaxis()
     return drawn.svg

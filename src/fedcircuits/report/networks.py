@@ -14,6 +14,7 @@ import pandas as pd
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import StorageError
 from fedcircuits.report import figures
+from fedcircuits.report.figures import shortened
 
 MOST_VARIABLES = 40  # in a drawing of dependences
 MOST_NODES = 150  # of a circuit that is drawn node by node
@@ -108,7 +109,7 @@ def paint_tree(axes: Any, tree: Tree, label: str | None = None) -> None:
     for at, name in enumerate(tree.names):
         edge = figures.MODEL if name == label else figures.INK
         axes.text(
-            *place[at], name[:18], fontsize=8, ha="center", va="center", zorder=4,
+            *place[at], shortened(name, 18), fontsize=8, ha="center", va="center", zorder=4,
             bbox={"boxstyle": "round", "facecolor": figures.PAPER, "edgecolor": edge},
         )  # fmt: skip
     axes.set(xlim=(-0.45, place[:, 0].max() + 0.45), ylim=(lines - 0.3, -0.7))
@@ -249,10 +250,10 @@ def network_size(nodes: Sequence[Node]) -> tuple[float, float]:
 
 def leaf_text(owner: str, names: Sequence[str]) -> str:
     """Returns a client and its columns in a few short lines."""
-    shown = [name[:16] for name in names[:NAMES_IN_LEAF]]
+    shown = [shortened(name, 16) for name in names[:NAMES_IN_LEAF]]
     if len(names) > NAMES_IN_LEAF:
         shown[-1] = f"+ {len(names) - NAMES_IN_LEAF + 1} more"
-    return "\n".join([owner[:18], *shown])
+    return "\n".join([shortened(owner, 18), *shown])
 
 
 def owner_colours(owners: Sequence[str], server: str) -> dict[str, str]:

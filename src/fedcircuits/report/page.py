@@ -119,7 +119,10 @@ def _held_out(model: Any, rows: pd.DataFrame, label: str | None, again: bool) ->
             f"{found.accuracy:.3f} (always the commonest class: {found.baseline_accuracy:.3f})",
         ),
         ("AUC", f"{found.auc:.4f} (guessing: 0.5)"),
-        ("log-loss", f"{found.log_loss:.4f} (class shares alone: {found.baseline_log_loss:.4f})"),
+        (
+            "log-loss",
+            f"{found.log_loss:.4f} (shares of these rows alone: {found.baseline_log_loss:.4f})",
+        ),
     ]
     return Section("Held-out rows", text, facts, pictures=_label_pictures(proba, given[label]))
 
@@ -144,7 +147,7 @@ def _number_scores(
 
 
 def _label_pictures(proba: pd.DataFrame, truth: pd.Series[Any]) -> list[tuple[str, str]]:
-    shown = list(proba.columns) if proba.shape[1] > 2 else [proba.columns[-1]]
+    shown = list(proba.columns) if proba.shape[1] > 2 else [_rarer(proba.columns, truth)]
     curves = {}
     for value in shown[:CATEGORIES_SHOWN]:
         score, hit = proba[value].to_numpy(), (truth.astype(str) == str(value)).to_numpy()
@@ -158,7 +161,7 @@ def _label_pictures(proba: pd.DataFrame, truth: pd.Series[Any]) -> list[tuple[st
         hit = (proba.idxmax(axis=1).astype(str) == truth.astype(str)).to_numpy()
         words = "calibration of the chosen class"
     else:
-        chosen = shown[-1]
+        chosen = shown[0]
         score, hit = proba[chosen].to_numpy(), (truth.astype(str) == str(chosen)).to_numpy()
         words = f"calibration of {chosen}"
     table = scores.calibration_curve(score, hit)
@@ -168,17 +171,23 @@ def _label_pictures(proba: pd.DataFrame, truth: pd.Series[Any]) -> list[tuple[st
     ]
 
 
+def _rarer(classes: Any, values: pd.Series[Any]) -> Any:
+    """Of two classes the one that fewer rows have: what is asked about, as a rule."""
+    counts = values.astype(str).value_counts()
+    return min(reversed(list(classes)), key=lambda value: counts.get(str(value), 0))
+
+
 def _movers(model: Any, label: str, drawn: pd.DataFrame, matrix: pd.DataFrame) -> Section:
     """Which variables say most about the label, and how its distribution moves with each."""
     shared = matrix[label].drop(index=label).sort_values(ascending=False).head(MOVERS_SHOWN)
     names, values = list(shared.index), shared.to_numpy(dtype=float)
     title = f"mutual information with {label}, nats"
     pictures = [(title, figures.ranking(names, values, title, "nats"))]
-    if model.schema[label].outcomes is not None:
-        pictures += [_effect(model, label, name, drawn) for name in names[:6]]
+    pictures += [_effect(model, label, name, drawn) for name in names[:6]]
+    moved = "mean" if model.schema[label].outcomes is None else "probability"
     return Section(
         f"What moves {label}",
-        f"How much each variable alone says about {label}, and how its probability moves with the "
+        f"How much each variable alone says about {label}, and how its {moved} moves with the "
         "variable, all others summed out exactly.",
         pictures=pictures,
     )
@@ -189,30 +198,56 @@ def _effect(model: Any, label: str, name: str, drawn: pd.DataFrame) -> tuple[str
     title = f"{label} given {name}"
     if variable.is_coded and variable.outcomes is not None:
         counts = drawn[name].value_counts()
-        values = [v for v in variable.outcomes if counts.get(v, 0) > 0][:CATEGORIES_SHOWN]
-        if not values:
+        there = [v for v in variable.outcomes if counts.get(v, 0) > 0]
+        if not there:
             return title, ""
-        proba = model.predict_proba(pd.DataFrame({name: values}), label, impossible="nan")
-        shown = [proba.columns[-1]] if proba.shape[1] == 2 else list(proba.columns)[:3]
-        series = {f"p({label} = {y})": proba[y].to_numpy() for y in shown}
-        return title, figures.bars([str(v) for v in values], series, title)
+        common = set(sorted(there, key=lambda v: -counts[v])[:CATEGORIES_SHOWN])
+        values = [v for v in there if v in common]
+        title += _of_all(len(values), len(variable.outcomes))
+        series, y = _answers(model, label, pd.DataFrame({name: values}), drawn)
+        return title, figures.bars([str(v) for v in values], series, title, y)
     known = drawn[name].dropna()
     ends = 0.01 * (len(known) - 1), 0.99 * (len(known) - 1)  # without the farthest values
     chosen = known.sort_values().iloc[np.linspace(*ends, POINTS).astype(int)].unique()
     asked = pd.Series(chosen)
     points = _numbers(variable, asked)
-    proba = model.predict_proba(pd.DataFrame({name: asked}), label, impossible="nan")
-    shown = [proba.columns[-1]] if proba.shape[1] == 2 else list(proba.columns)[:3]
-    series = {f"p({label} = {y})": proba[y].to_numpy() for y in shown}
+    series, y = _answers(model, label, pd.DataFrame({name: asked}), drawn)
     dates = variable.time == "date"
-    return title, figures.lines(points, series, title, name, "probability", dates=dates)
+    return title, figures.lines(points, series, title, name, y, dates=dates)
+
+
+def _of_all(n_shown: int, n_all: int) -> str:
+    """How many categories a picture leaves out, in brackets."""
+    return f" (the {n_shown} commonest of {n_all})" if n_shown < n_all else ""
+
+
+def _answers(
+    model: Any, label: str, rows: pd.DataFrame, drawn: pd.DataFrame
+) -> tuple[dict[str, FloatArray], str]:
+    """What is said of the label given each row, by name, and what that is."""
+    variable: Variable = model.schema[label]
+    short = figures.shortened(label, 16)
+    if variable.outcomes is None:
+        mean = _numbers(variable, model.predict(rows, label))
+        return {label: mean}, f"mean of {short}"
+    proba = model.predict_proba(rows, label, impossible="nan")
+    if proba.shape[1] == 2:
+        rarer = _rarer(proba.columns, drawn[label].dropna())
+        return {label: proba[rarer].to_numpy()}, f"p({short} = {figures.shortened(rarer, 12)})"
+    shown = list(proba.columns)[:3]
+    return {
+        figures.shortened(y, 16): np.asarray(proba[y], dtype=np.float64) for y in shown
+    }, f"p({short} = ...)"
 
 
 def _marginals(model: Any, rows: pd.DataFrame | None, drawn: pd.DataFrame) -> Section:
     pictures = []
     for name in list(model.schema.names)[:VARIABLES_SHOWN]:
         real = None if rows is None or name not in rows.columns else rows[name].dropna()
-        pictures.append((name, _marginal(model.schema[name], real, drawn[name].dropna())))
+        variable = model.schema[name]
+        n_bars = len(variable.outcomes) if variable.is_coded else 0
+        title = name + _of_all(CATEGORIES_SHOWN, n_bars) if n_bars > CATEGORIES_SHOWN else name
+        pictures.append((title, _marginal(variable, real, drawn[name].dropna())))
     words = "Samples of the model" + ("." if rows is None else " beside the held-out rows.")
     left = len(model.schema) - VARIABLES_SHOWN
     if left > 0:
@@ -225,15 +260,16 @@ def _marginal(variable: Variable, real: pd.Series[Any] | None, drawn: pd.Series[
     series["model"] = drawn
     title = f"distribution of {variable.name}"
     if variable.is_coded or (variable.outcomes is not None and len(variable.outcomes) <= 12):
-        first = next(iter(series.values())).astype(str)
-        names = list(first.value_counts().index[:CATEGORIES_SHOWN])
+        spelled = {key: _spelled(variable, values) for key, values in series.items()}
+        names = list(next(iter(spelled.values())).value_counts().index[:CATEGORIES_SHOWN])
+        if _is_ordered(variable):
+            names.sort(key=float)
         shares = {
-            key: values.astype(str).value_counts(normalize=True).reindex(names).fillna(0.0)
-            for key, values in series.items()
+            key: values.value_counts(normalize=True).reindex(names).fillna(0.0)
+            for key, values in spelled.items()
         }
-        return figures.bars(
-            names, {k: np.asarray(v, dtype=np.float64) for k, v in shares.items()}, title
-        )
+        found = {key: np.asarray(values, dtype=np.float64) for key, values in shares.items()}
+        return figures.bars(names, found, title, "share of rows")
     numbers = {key: _numbers(variable, values) for key, values in series.items()}
     first_numbers = next(iter(numbers.values()))
     low, high = np.quantile(first_numbers, [0.005, 0.995])
@@ -243,6 +279,19 @@ def _marginal(variable: Variable, real: pd.Series[Any] | None, drawn: pd.Series[
         for key, values in numbers.items()
     }
     return figures.histograms(edges, counts, title, dates=variable.time == "date")
+
+
+def _is_ordered(variable: Variable) -> bool:
+    """Whether the values are numbers, which have an order of their own."""
+    values = variable.outcomes or ()
+    return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
+
+
+def _spelled(variable: Variable, values: pd.Series[Any]) -> pd.Series[Any]:
+    """Values as text; whole numbers as such, though gaps among them make them fractions."""
+    if _is_ordered(variable):
+        return values.map(lambda value: f"{float(value):g}")
+    return values.astype(str)
 
 
 def _numbers(variable: Variable, values: pd.Series[Any]) -> FloatArray:
@@ -287,7 +336,7 @@ def _short(value: Any) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:.4f}"
+        return "" if np.isnan(value) else f"{value:.4f}".rstrip("0").rstrip(".")
     return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
 
 

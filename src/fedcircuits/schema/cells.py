@@ -54,7 +54,7 @@ def encode_categories(
             raise CellError(SchemaError, rows, _expected_categories(variable)) from None
         if numbers is not None:
             uniques = [_number_if_digits(u) for u in uniques]
-        code_of_unique = np.array([variable.code_of.get(u, -1) for u in uniques], dtype=float)
+        code_of_unique = np.array([_code(variable, u) for u in uniques], dtype=float)
         codes = code_of_unique[inverse]
         found = codes >= 0
     if found.all():
@@ -98,6 +98,14 @@ def _hashable(cell: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _code(variable: Variable, category: Any) -> int:
+    """A category's code, -1 for none; digits without their zeros in front are the same name."""
+    code = variable.code_of.get(category)
+    if code is None and type(category) in (int, float):
+        code = variable.code_of_digits.get(category)
+    return -1 if code is None else code
 
 
 def _number_if_digits(category: Any) -> Any:

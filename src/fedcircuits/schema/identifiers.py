@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning
+from fedcircuits.schema.grids.sketch import MANY_VALUES
 from fedcircuits.schema.times import time_of
 
 FEW_ROWS = 30  # below, different values in every row mean little
@@ -18,9 +19,10 @@ FEW_ROWS = 30  # below, different values in every row mean little
 def identifiers(frame: pd.DataFrame, declared: Collection[str] = ()) -> dict[str, str]:
     """By name the columns that look like identifiers, each with what it looks like.
 
-    These are columns with another text in every row, and columns of consecutive whole numbers. A
-    column whose kind or domain the user declared is never one. Other columns of whole numbers that
-    all differ are warned of: they may be keys, and may be quantities.
+    These are columns with another text in every row or nearly (more than half of the texts differ,
+    and there are very many), and columns of consecutive whole numbers. A column whose kind or
+    domain the user declared is never one. Other columns of whole numbers that all differ are warned
+    of: they may be keys, and may be quantities.
     """
     found: dict[str, str] = {}
     doubtful: list[str] = []
@@ -38,8 +40,8 @@ def identifiers(frame: pd.DataFrame, declared: Collection[str] = ()) -> dict[str
                 found[str(name)] = "consecutive whole numbers"
             else:
                 doubtful.append(str(name))
-        elif _is_text(column) and column.nunique() == len(column) and time_of(column) is None:
-            found[str(name)] = "another text in every row"
+        elif _is_text(column) and (why := _many_texts(column)) and time_of(column) is None:
+            found[str(name)] = why
     if doubtful:
         shown = ", ".join(map(repr, doubtful))
         warnings.warn(
@@ -78,6 +80,16 @@ def warn_of_left_out(found: Mapping[str, str]) -> None:
             FedcircuitsWarning,
             stacklevel=4,
         )
+
+
+def _many_texts(column: pd.Series[Any]) -> str:
+    """What is said of a column of texts that hardly repeat, "" where they do."""
+    distinct = column.nunique()
+    if distinct == len(column):
+        return "another text in every row"
+    if distinct > max(MANY_VALUES, len(column) / 2):
+        return f"{distinct} different texts in {len(column)} rows"
+    return ""
 
 
 def _is_text(column: pd.Series[Any]) -> bool:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-# A currency in front or a unit behind; thousands in groups of three digits. "0,125" has none.
-_AROUND = r"([+-]?)([$€£¥]?)\s?{}\s?(%|‰|°[CF]?|[$€£¥])?"
+# A currency in front or a unit behind ("70 kg", "33 m²", "5 €/h"); thousands in groups of three
+# digits, which "0,125" has not.
+_UNIT = r"([^\W\d_]{{1,5}}[²³]?|[%‰°µ$€£¥][^\W\d_]?)?(/[^\W\d_]{{1,4}}[²³]?)?"
+_AROUND = r"([+-]?)([$€£¥]?)\s?{}\s?" + _UNIT
 _POINT = r"((?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _COMMA = r"((?:\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+)?(?:[eE][+-]?\d+)?)"
 _WRITTEN = {".": re.compile(_AROUND.format(_POINT)), ",": re.compile(_AROUND.format(_COMMA))}
@@ -22,12 +24,17 @@ def plain_number(text: str, decimal: str) -> tuple[str, str] | None:
         text: without blanks around it.
         decimal: "." where commas separate thousands, "," where points do.
     """
-    found = _WRITTEN[decimal].fullmatch(text)
+    in_brackets = text.startswith("(") and text.endswith(")")  # below zero, as accountants write
+    found = _WRITTEN[decimal].fullmatch(text[1:-1].strip() if in_brackets else text)
     if found is None:
         return None
-    minus, before, digits, after = found.groups("")
+    minus, before, digits, *after = found.groups("")
+    if in_brackets:
+        if minus:
+            return None
+        minus = "-"
     thousands = "," if decimal == "." else "."
-    return minus + digits.replace(thousands, "").replace(decimal, "."), before + after
+    return minus + digits.replace(thousands, "").replace(decimal, "."), before + "".join(after)
 
 
 def coerced(cells: pd.Series[Any]) -> pd.Series[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -162,6 +163,13 @@ class Variable:
     def code_of(self) -> dict[Category, int]:
         """Code of every category. (1, 1.0 and True are one value, as in Python.)"""
         return {category: code for code, category in enumerate(self.categories)}
+
+    @cached_property
+    def code_of_digits(self) -> dict[int, int]:
+        """Codes of texts of digits ("01067"), by the number they spell where it is one alone."""
+        digits = [c for c in self.categories if isinstance(c, str) and c.isdecimal()]
+        spelled = Counter(map(int, digits))
+        return {int(c): self.code_of[c] for c in digits if spelled[int(c)] == 1}
 
     @cached_property
     def numbers(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:

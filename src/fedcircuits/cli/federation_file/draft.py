@@ -19,6 +19,7 @@ import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, FederationError, SchemaError, unknown_name
 from fedcircuits.schema import Schema, Variable
+from fedcircuits.schema.identifiers import identifiers
 
 MOST_CLASSES = 20
 LABEL_NAMES = (
@@ -57,6 +58,7 @@ class Draft:
         label: column to be predicted; None where none stands out.
         candidates: columns that could be the label, likeliest first.
         missing_values: texts that seem to mean a missing value.
+        drop: columns that would name rows or hold nothing, with why.
         notes: what the user should look at.
     """
 
@@ -68,6 +70,7 @@ class Draft:
     label: str | None
     candidates: tuple[str, ...]
     missing_values: tuple[str, ...]
+    drop: Mapping[str, str]
     notes: tuple[str, ...]
 
 
@@ -95,23 +98,25 @@ def draft(
             raise FederationError(f"--{what}: {unknown_name('column', name, columns)}")
     spellings = missing_spellings(frames)
     id = id or _find_id(frames)
-    variables, notes = _variables(frames, id, spellings)
-    shared = [c for c in columns if c != id and sum(c in f for f in frames.values()) > 1]
-    everywhere = [c for c in columns if c != id and all(c in f for f in frames.values())]
-    own = [c for c in columns if c != id and c not in everywhere]
+    left = _left_out(frames, {n for n in (id, label) if n is not None})
+    columns = [name for name in columns if name != id and name not in left]
+    variables, notes = _variables(frames, columns, spellings)
+    shared = [c for c in columns if sum(c in f for f in frames.values()) > 1]
+    own = [c for c in columns if not all(c in f for f in frames.values())]
     setting, why = SETTINGS[not own, not shared]
     candidates = _label_candidates(frames, variables)
     chosen = label or (candidates[0] if candidates and _stands_out(candidates[0], frames) else None)
     if setting != "horizontal" and id is None:
         notes.append(
             "no column has different values in every row of two files, so rows cannot be matched: "
-            "write id = 'COLUMN' with the column that names the same row in each file"
+            "write id = 'COLUMN' with the column that names the same row in each file; without "
+            "one, rows of different files are taken for different ones"
         )
     if chosen is None:
         notes.append("no column stands out as the one to be predicted: write label = 'COLUMN'")
     found = Draft(
         "", clients, setting, why, id, chosen, tuple(c for c in candidates if c != chosen),
-        spellings, tuple(notes),
+        spellings, left, tuple(notes),
     )  # fmt: skip
     text = _text(
         found, frames, variables, {n: _relative(p, folder) for n, p in clients.items()}, output
@@ -175,13 +180,13 @@ def _find_id(frames: Mapping[str, pd.DataFrame]) -> str | None:
 
 
 def _variables(
-    frames: Mapping[str, pd.DataFrame], id: str | None, spellings: tuple[str, ...]
+    frames: Mapping[str, pd.DataFrame], columns: list[str], spellings: tuple[str, ...]
 ) -> tuple[dict[str, dict[str, Variable]], list[str]]:
     """Return the guessed variable of every column by column and client, and notes on trouble."""
     found: dict[str, dict[str, Variable]] = {}
     notes: dict[str, None] = {}
     for client, frame in frames.items():
-        for name in (str(c) for c in frame.columns if c != id):
+        for name in (c for c in columns if c in frame and frame[c].notna().any()):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", FedcircuitsWarning)
                 try:
@@ -191,6 +196,19 @@ def _variables(
                     notes[f"{client}: {error}"] = None
             notes |= dict.fromkeys(f"{client}: {warning.message}" for warning in caught)
     return found, list(notes)
+
+
+def _left_out(frames: Mapping[str, pd.DataFrame], kept: set[str]) -> dict[str, str]:
+    """Return columns that would not be learned unasked, each with why."""
+    found: dict[str, str] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FedcircuitsWarning)  # doubtful ones are noted already
+        for frame in frames.values():
+            found |= identifiers(frame, kept)
+    for name in dict.fromkeys(str(c) for frame in frames.values() for c in frame.columns):
+        if not any(name in f and f[name].notna().any() for f in frames.values()):
+            found[name] = "no value in any row"
+    return found
 
 
 def _label_candidates(
@@ -258,6 +276,10 @@ def _text(
     if found.missing_values:
         lines.append("# Texts that mean a missing value, in these files")
         lines.append(f"missing_values = [{', '.join(map(_quoted, found.missing_values))}]")
+    if found.drop:
+        lines.append("# Columns that are not learned; take out of the list what is to be learned")
+        lines += [f"#   {name}: {why}" for name, why in found.drop.items()]
+        lines.append(f"drop = [{', '.join(map(_quoted, found.drop))}]")
     lines += [
         '# How clients train ("hclt" is the default) and how their models become one',
         '# learner = "hclt"',

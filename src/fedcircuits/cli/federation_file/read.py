@@ -239,6 +239,11 @@ def read_parties(file: Path, kits: Path | None = None) -> FederationFile:
             f"{file}: id_secret is for the parties alone, who give it to `fedcircuits silo` in a "
             "file (--id-secret-file): take it out of the coordinator's file"
         )
+    if "drop" in found.settings:
+        raise found.source.error(
+            ("drop",),
+            "each party chooses its own columns: `columns` in its policy (docs/policy.md)",
+        )
     settings = {name: value for name, value in found.settings.items() if name != "engine"}
     return replace(found, settings=settings, kits=kits or found.kits)
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, TakeModels
 from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.wire.steps import EVERY_CASE, Facts, Step, in_words, words_of
+from fedcircuits.federation.wire.steps import (
+    EVERY_CASE,
+    Facts,
+    Setting,
+    Step,
+    in_words,
+    words_of,
+)
 
 
 class Rule(Protocol):
@@ -60,6 +67,11 @@ def joined(reasons: Mapping[str, str]) -> str:
     return "; ".join(f"client {', '.join(who)}: {why}" for why, who in by_reason.items())
 
 
+def revealed(rule: Rule, setting: Setting, labelled: bool) -> tuple[str, ...]:
+    """Return who learns what under a rule where data is split in one way, in words."""
+    return rule.reveals_in(setting, labelled) if isinstance(rule, Declared) else rule.reveals
+
+
 class Declared:
     """A rule whose words about what it reveals follow from its steps."""
 
@@ -70,8 +82,19 @@ class Declared:
     @property
     def reveals(self) -> tuple[str, ...]:
         """Who learns what at which level; where not in every case that applies, in which."""
+        return self._reveals(EVERY_CASE)
+
+    def reveals_in(self, setting: Setting, labelled: bool) -> tuple[str, ...]:
+        """Who learns what at which level where data is split in one way."""
+        return self._reveals(
+            facts
+            for facts in EVERY_CASE
+            if facts.setting == setting and (facts.label != "nobody") == labelled
+        )
+
+    def _reveals(self, of: Iterable[Facts]) -> tuple[str, ...]:
         cases: dict[str, list[Facts]] = {}
-        applies = [facts for facts in EVERY_CASE if self.steps(facts)]
+        applies = [facts for facts in of if self.steps(facts)]
         for facts in applies:
             for line in words_of(self.steps(facts)):
                 cases.setdefault(line, []).append(facts)

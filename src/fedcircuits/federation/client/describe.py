@@ -85,5 +85,6 @@ def describe(
 def _identifier(name: str, why: str) -> str:
     return (
         f"column {name!r} holds {why}, as an identifier has, and must not be learned unasked: "
-        f"name it as the id, drop it, or declare its kind (kinds={{{name!r}: ...}})"
+        f"name it as the id, leave it out (drop=[{name!r}]), or declare its kind "
+        f"(kinds={{{name!r}: ...}})"
     )

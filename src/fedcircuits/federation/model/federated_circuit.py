@@ -25,7 +25,7 @@ from fedcircuits.density.hooks import Hooks
 from fedcircuits.density.queries.explanation import Explanation
 from fedcircuits.encoding import Record
 from fedcircuits.errors import FederationError, unknown_name
-from fedcircuits.federation.agreement.base import GluesAgain, Rule
+from fedcircuits.federation.agreement.base import GluesAgain, Rule, revealed
 from fedcircuits.federation.model.definition4 import (
     MIXTURE,
     PRODUCT,
@@ -137,6 +137,14 @@ class FederatedCircuit(Composite, HoldsClients):
         """Sorted names of the clients whose rows are in the model."""
         made = set() if self.fitted is None else {key.client for key in self.fitted.models}
         return tuple(sorted((set(self.owners) | made) - {SERVER}))
+
+    @property
+    def reveals(self) -> tuple[str, ...]:
+        """Who learned what in this federation, and at which level, in words."""
+        if self.rule is None:
+            return ()
+        labelled = self.fitted is not None and self.fitted.label is not None
+        return revealed(self.rule, self.setting, labelled)
 
     @property
     def fit_reports(self) -> Reports:

@@ -4,10 +4,10 @@ The separator is the one of comma, semicolon, tab and bar that cuts the first li
 number of two or more cells; where several do, the one with more cells, where none does, the comma.
 UTF-8 is tried first, with or without a byte order mark, then Windows-1252, with a warning. Numbers
 may have groups of thousands and one unit ("$1,234.50", "12 %": 12); where the separator is not a
-comma, they may have decimal commas ("1.234,5"). Dates with dots (17.11.2026), slashes or English
-months (Nov 17, 2026) become ISO dates; where slashes do not show which part is the day the column
-stays text, with a warning. One or two other texts in such a column ("n/a") stay. Lines above the
-header are left out and equal names told apart, with a warning; blanks around names go.
+comma, they may have decimal commas ("1.234,5"). Dates become ISO dates (`dates.py`). Digits with
+zeros in front ("00731") are names of something and stay text. One or two other texts in a column
+of numbers or dates ("n/a") stay. Lines above the header are left out and equal names told apart,
+with a warning; blanks around names go.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
 from fedcircuits.schema.numbers import plain_number
+from fedcircuits.schema.reading.dates import iso_dates, others_are_few
 
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE = 64 * 1024
 _LINES = 50
-MISSING_SPELLINGS = 2  # texts that may stand among numbers or dates
-_DATE = re.compile(r"^(\d{1,2})([./])(\d{1,2})\2(\d{4})([T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?$")
-_NAMED_MONTH = re.compile(
-    r"[A-Za-z]{3,9}\.?[ -]\d{1,2},?[ -]\d{4}|\d{1,2}\.?[ -][A-Za-z]{3,9}\.?,?[ -]\d{4}"
-)
-_MONTH_FORMS = ("%b %d %Y", "%B %d %Y", "%d %b %Y", "%d %B %Y")
+_TRIED = 200  # texts of a column that show whether it may hold numbers
+_FEW_NAMES = 12  # texts like "2WD" and "4WD" are names, where there are no more of them
+_CODE = re.compile(r"0\d\d+")
 
 
-def read_csv(file: IO[bytes], sep: str | None = None) -> pd.DataFrame:
+def read_csv(file: IO[bytes], sep: str | None = None, name: str = "the file") -> pd.DataFrame:
     """The rows of an open CSV file.
 
     Args:
         file: opened for reading bytes, at its start.
+        name: of the file, for warnings.
         sep: the separator, None to find it out; "tab" and "\\t" are a tab.
     """
     sample = file.read(_SAMPLE)
@@ -57,13 +56,14 @@ def read_csv(file: IO[bytes], sep: str | None = None) -> pd.DataFrame:
         raise SchemaError(f"a separator is one character, found {sep!r}")
     n_above, header, n_cells = _heading(start, sep)
     options: dict[str, Any] = {"sep": sep, "skipinitialspace": sep != "\t", "skiprows": n_above}
+    options["dtype"] = dict.fromkeys(_codes(start, sep, n_above, header), str)
     try:
         frame = pd.read_csv(file, encoding=encoding, **options)
     except UnicodeDecodeError:
         file.seek(0)
         frame = pd.read_csv(file, encoding="cp1252", **options)
         warnings.warn(
-            "the file is not UTF-8; read as Windows-1252: check names and categories with accents",
+            f"{name} is not UTF-8; read as Windows-1252: check names and categories with accents",
             FedcircuitsWarning,
             stacklevel=5,
         )
@@ -130,6 +130,31 @@ def _heading(start: str, sep: str) -> tuple[int, list[str], int]:
     return above, rows[at][0], next((len(row) for row, _ in rows[at + 1 :] if row), 0)
 
 
+def _codes(start: str, sep: str, n_above: int, header: list[str]) -> list[str]:
+    """Names of columns of digits alone, some with zeros in front: postcodes, numbers of accounts.
+
+    Args:
+        start: of the file.
+        sep: its separator.
+        n_above: lines above the header.
+        header: cells of the header.
+    """
+    lines = start.splitlines(keepends=True)[n_above:]
+    if len(start) >= _SAMPLE // 2:
+        lines = lines[:-1]  # the last one may be cut off
+    try:
+        rows = list(csv.reader(lines, delimiter=sep, skipinitialspace=True))[1:]
+    except csv.Error:
+        return []
+    found = []
+    for at, name in enumerate(header):
+        cells = [cell for row in rows if len(row) == len(header) and (cell := row[at].strip())]
+        zeros = any(map(_CODE.fullmatch, cells)) and all(cell.isdecimal() for cell in cells)
+        if zeros and header.count(name) == 1:
+            found.append(name)
+    return found
+
+
 def _named(frame: pd.DataFrame, header: list[str], n_cells: int) -> pd.DataFrame:
     """The rows with names as the header has them, without what separators at line ends make."""
     if n_cells == len(header) + 1 and frame.shape[1] and frame.iloc[:, -1].isna().all():
@@ -164,74 +189,31 @@ def _rewritten(frame: pd.DataFrame, decimal_commas: bool) -> pd.DataFrame:
         if len(texts) == 0 or not all(isinstance(text, str) for text in texts):
             continue
         bare = texts.str.strip()
-        found = _iso_dates(bare, str(name))
-        if found is None:
-            found = _month_dates(bare)
+        found = iso_dates(bare, str(name))
         if found is None and decimal_commas and bare.str.contains(",").any():
             found = _plain_numbers(bare, ",")
-        if found is None and bare.str.contains(r"[,%‰°$€£¥]").any():
+        if found is None and bare.head(_TRIED).str.contains(r"\d").any():
             found = _plain_numbers(bare, ".")
         if found is not None:
             frame[name] = found.reindex(column.index)
     return frame
 
 
-def _others_are_few(texts: pd.Series[Any], fits: pd.Series[Any]) -> bool:
-    """Whether most texts fit, and the rest is one or two spellings of a missing value."""
-    return bool(fits.mean() > 0.5 and texts[~fits].nunique() <= MISSING_SPELLINGS)
-
-
 def _plain_numbers(texts: pd.Series[Any], decimal: str) -> pd.Series[Any] | None:
     """Text like "1.234,5" as numbers; as text with a decimal point where other texts stay."""
+    if not any(plain_number(text, decimal) for text in texts.head(_TRIED)):
+        return None
     read = texts.map(lambda text: plain_number(text, decimal))
     fits = read.notna()
     units = {unit for _, unit in read[fits]}
-    if len(units) != 1 or not _others_are_few(texts, fits):  # two units are not one number
+    if len(units) != 1 or not others_are_few(texts, fits):  # two units are not one number
+        return None
+    if units.pop().isalpha() and texts.nunique() <= _FEW_NAMES:
         return None
     plain: pd.Series[Any] = read[fits].str[0]
+    if (plain == texts[fits]).all():
+        return None  # digits as they are: names, or numbers beside a spelling of a missing value
     if not fits.all():
         return plain.reindex(texts.index).where(fits, texts)
     numbers: pd.Series[Any] = pd.to_numeric(plain)
     return numbers
-
-
-def _month_dates(texts: pd.Series[Any]) -> pd.Series[Any] | None:
-    """Dates with an English month, like Nov 17, 2026 or 17-Nov-2026, as ISO 8601."""
-    fits = texts.map(_NAMED_MONTH.fullmatch).notna()
-    if not fits.any() or not _others_are_few(texts, fits):
-        return None
-    bare = texts[fits].str.replace(r"[ .,-]+", " ", regex=True)
-    found = pd.Series(pd.NaT, index=bare.index, dtype="datetime64[ns]")
-    for form in _MONTH_FORMS:
-        found = found.fillna(pd.to_datetime(bare, format=form, errors="coerce"))
-    if found.isna().any():
-        return None  # a day or a month that is none
-    days: pd.Series[Any] = found.dt.strftime("%Y-%m-%d").reindex(texts.index).where(fits, texts)
-    return days
-
-
-def _iso_dates(texts: pd.Series[Any], name: str) -> pd.Series[Any] | None:
-    """Dates like 17.11.2026 or 11/17/2026, with a time of day or without, as ISO 8601."""
-    parts = texts.str.extract(_DATE)  # (n, 5): first, sign, second, year, time of day
-    fits = parts[0].notna()
-    if not fits.any() or not _others_are_few(texts, fits):
-        return None
-    first, second = (parts.loc[fits, at].astype(int) for at in (0, 2))
-    day_first = bool((parts.loc[fits, 1] == ".").all()) or bool((first > 12).any())
-    month_first = bool((second > 12).any())
-    if day_first == month_first:  # both or neither could be
-        if not day_first:
-            warnings.warn(
-                f"column {name!r} holds dates whose day and month cannot be told apart; it is read "
-                "as text: write dates as 2026-11-17",
-                FedcircuitsWarning,
-                stacklevel=6,
-            )
-        return None
-    day, month = (first, second) if day_first else (second, first)
-    pad = [part.astype(str).str.zfill(2) for part in (month, day)]
-    times = parts.loc[fits, 4].fillna("")
-    iso = parts.loc[fits, 3] + "-" + pad[0] + "-" + pad[1] + times
-    if pd.to_datetime(iso, errors="coerce", format="ISO8601").isna().any():
-        return None  # a day that is none
-    return iso.reindex(texts.index).where(fits, texts)

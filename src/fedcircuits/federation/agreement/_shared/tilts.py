@@ -68,7 +68,8 @@ def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
     rows = common if 2 * common.size >= some.size else some
     if server.in_use is not None:  # nothing is sent about the others
         rows = np.intersect1d(rows, server.in_use)
-    mine = {client: np.intersect1d(server.aligned[client], rows) for client in server.clients}
+    nowhere = np.zeros(0, dtype=np.int64)  # without an id nothing is aligned
+    mine = {c: np.intersect1d(server.aligned.get(c, nowhere), rows) for c in server.clients}
     if min(each.size for each in mine.values()) < max(LEAST_ROWS, server.min_rows):
         return None
     tilts: dict[str, Tilt] = {}

@@ -1,0 +1,99 @@
+"""CSV files as hospitals, banks and shops export them: codes, dates, brackets, units, free text."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.errors import FedcircuitsWarning
+from fedcircuits.schema import read
+
+
+def column(*cells: str, sep: str = ";") -> pd.Series:
+    """The only interesting column of a file."""
+    lines = [f"a{sep}b", *(f"{cell}{sep}1" for cell in cells)]
+    return read(io.BytesIO("\n".join([*lines, ""]).encode()), sep=sep)["a"]
+
+
+def test_digits_with_zeros_in_front_are_names() -> None:
+    assert column("01067", "10115", "").tolist()[:2] == ["01067", "10115"]
+    assert column("01", "12", "07").tolist() == [1, 12, 7]  # months and hours
+    assert column("0.5", "007.5").tolist() == [0.5, 7.5]
+    assert column("0", "1000").tolist() == [0, 1000]
+
+
+def test_a_model_of_codes_takes_files_that_lost_the_zeros() -> None:
+    codes = [*("01067", "10115", "50667") * 20]
+    model = fc.learn(pd.DataFrame({"plz": codes}), learner="factorised")
+    written = model.log_prob(pd.DataFrame({"plz": ["01067", "10115"]}))
+    assert np.array_equal(written, model.log_prob(pd.DataFrame({"plz": [1067, 10115]})))
+    assert np.array_equal(written[:1], model.log_prob({"plz": 1067}))
+    with pytest.raises(fc.errors.UnknownCategoryError, match="expected one of '01067'"):
+        model.log_prob({"plz": 67})
+    twice = fc.learn(pd.DataFrame({"plz": ["01", "1", "2"] * 20}), learner="factorised")
+    with pytest.raises(fc.errors.UnknownCategoryError):  # which of the two is meant?
+        twice.log_prob({"plz": 1})
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["08/30/2023 02:00 PM", "09/09/2023 12:21 am"], ["2023-08-30 14:00", "2023-09-09 00:21"]),
+        (["8/30/2023 9:05", "9/9/2023 19:21"], ["2023-08-30 09:05", "2023-09-09 19:21"]),
+        (["2023/08/30", "2023/9/1"], ["2023-08-30", "2023-09-01"]),
+        (["2023.08.30", "2023.9.1"], ["2023-08-30", "2023-09-01"]),
+        (["30.08.23", "01.09.71"], ["2023-08-30", "1971-09-01"]),
+        (["8/30/23", "9/1/23"], ["2023-08-30", "2023-09-01"]),
+        (["30-08-2023", "01-09-2023"], ["2023-08-30", "2023-09-01"]),
+        (["8/30/2023 14:00 PM", "9/9/2023 1:00 PM"], None),  # no hour of half a day
+        (["1.12.24", "1.13.24"], None),  # versions, of which one is no day
+        (["12-11-10", "30-11-10"], None),  # no telling the year
+    ],
+)
+def test_dates_as_people_write_them(cells: list[str], expected: list[str] | None) -> None:
+    assert column(*cells).tolist() == (cells if expected is None else expected)
+
+
+def test_amounts_in_brackets_are_below_zero() -> None:
+    assert column("($1,234.50)", "$20.00").tolist() == [-1234.5, 20.0]
+    assert column("(12)", "7 ").tolist() == [-12, 7]
+    assert column("(-12)", "7").tolist() == ["(-12)", "7"]
+
+
+def test_one_unit_makes_numbers_where_they_are_many() -> None:
+    areas = [f"{n} m²" for n in range(20, 60)]
+    assert column(*areas).tolist() == list(range(20, 60))
+    speeds = [f"{n / 2}km/h" for n in range(20, 60)]
+    assert column(*speeds).tolist() == [n / 2 for n in range(20, 60)]
+    drives = ["2WD", "4WD"] * 20
+    assert column(*drives).tolist() == drives
+    mixed = [f"{n}{'kg' if n % 2 else 'g'}" for n in range(20, 60)]
+    assert column(*mixed).tolist() == mixed
+
+
+def noted(n: int, text: Callable[[int], str]) -> pd.DataFrame:
+    """Rows with a column of texts, and a number."""
+    return pd.DataFrame({"note": [text(i) for i in range(n)], "x": np.arange(n) % 7})
+
+
+def test_texts_that_hardly_repeat_are_left_out() -> None:
+    rows = noted(1200, lambda i: f"memo {i % 900}")
+    with pytest.warns(FedcircuitsWarning, match="'note': 900 different texts in 1200 rows"):
+        model = fc.learn(rows, learner="factorised")
+    assert model.schema.names == ("x",)
+    some = noted(1200, lambda i: f"memo {i % 500}")
+    assert "note" in fc.learn(some, learner="factorised").schema
+    few = noted(60, lambda i: f"memo {i % 50}")  # little is known from sixty rows
+    assert "note" in fc.learn(few, learner="factorised").schema
+
+
+def test_the_warning_of_an_encoding_names_the_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "größen.csv"
+    path.write_bytes("a,b\nMüller,1\n".encode("cp1252"))
+    with pytest.warns(FedcircuitsWarning, match=r"größen\.csv is not UTF-8; read as Windows-1252"):
+        assert read(path)["a"].tolist() == ["Müller"]
