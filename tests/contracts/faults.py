@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 
-def slow_to_fit(n: int = 60_000) -> pd.DataFrame:
-    """Rows that take the default learner a second or more; the label is `y`."""
+def rows_to_fit(n: int = 2_000) -> pd.DataFrame:
+    """Rows of four groups, for the default learner; the label is `y`."""
     rng = np.random.default_rng(0)
     hidden = rng.integers(4, size=n)
     X = {f"x{at}": rng.normal(hidden * (at % 3), 1.0) for at in range(8)}

@@ -1,9 +1,10 @@
 """A client that fails where a test wants it to, wherever it runs.
 
 The folder named by the environment variable `FAULTS` tells it what to do: a file `CLIENT.VERB` with
-"sleep SECONDS", "corrupt", "truncate", "double", "other CLIENT" (that one's reply to the same kind
-of request), "die before" or "die after", followed by ids of processes that end with it; a client
-dies once. It makes `CLIENT.VERB.begun` when it comes to such a request.
+"sleep SECONDS" (it wakes where the file is removed), "corrupt", "truncate", "double", "other
+CLIENT" (that one's reply to the same kind of request), "die before" or "die after", followed by ids
+of processes that end with it; a client dies once. It makes `CLIENT.VERB.begun` when it comes to
+such a request.
 """
 
 from __future__ import annotations
@@ -37,11 +38,15 @@ class Faulty:
         if what:
             told.with_name(f"{told.name}.begun").touch()
         if what.startswith("sleep"):
-            time.sleep(float(what.split()[1]))
+            until = time.monotonic() + float(what.split()[1])
+            while told.exists() and time.monotonic() < until:
+                time.sleep(0.02)
         if what.startswith("die before"):
             self._die(told, what)
         answer = self._client.handle(verb, payload)
-        told.with_name(f"{told.name}.reply").write_bytes(answer)
+        written = told.with_name(f"{told.name}.reply.part")
+        written.write_bytes(answer)
+        written.rename(written.with_suffix(""))  # whoever finds it finds all of it
         if what.startswith("die after"):
             self._die(told, what)
         return self._spoilt(what, verb, payload, answer, told.parent)
@@ -55,10 +60,9 @@ class Faulty:
             return self._client.handle(verb, payload)
         if what.startswith("other"):
             other = folder / f"{what.split()[1]}.{verb}.reply"
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while not other.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
-            time.sleep(0.1)  # until it is written
             return other.read_bytes()
         return answer
 

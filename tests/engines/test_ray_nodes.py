@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,8 @@ import pytest
 
 import fedcircuits as fc
 from contracts.engine import table
-from contracts.faults import During, model_bytes, slow_to_fit
+from contracts.faults import During, model_bytes, rows_to_fit
+from contracts.faulty import FAULTS
 from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, ClientSpec
 from fedcircuits.engines import engine_named
 from fedcircuits.errors import FederationError
@@ -47,6 +47,7 @@ print(json.dumps({"address": cluster.address, "raylets": raylets}), flush=True)
 sys.stdin.read()
 cluster.shutdown()
 """
+FAULTY = "contracts.faulty:client_from_spec"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,13 @@ class Nodes:
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What clients made by `FAULTY` are told to do."""
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, faults: Path) -> Iterator[Nodes]:
     from fedcircuits.engines.ray.certificates import make_certificates
     from fedcircuits.engines.ray.settings import private_folder, remove_folder, variables
 
@@ -80,6 +87,10 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
             **os.environ,
             **variables(False, token, tls),
             "RAY_TMPDIR": str(session),
+            FAULTS: str(faults),
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+            ),
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_failure_threshold": "8",
         }
@@ -101,7 +112,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         finally:
             cluster.stdin.close()
             try:
-                cluster.wait(timeout=30)
+                cluster.wait(timeout=60)
             finally:
                 for process in psutil.wait_procs(processes, timeout=5)[1]:
                     process.kill()
@@ -113,10 +124,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 
 def refused(options: dict[str, Any]) -> str:
-    start = time.monotonic()
     with pytest.raises(FederationError) as caught:
         fc.federate({"a": table()}, learner="factorised", engine="ray", engine_options=options)
-    assert time.monotonic() - start < 60.0
     return str(caught.value)
 
 
@@ -180,7 +189,7 @@ def test_clients_are_spread_over_the_nodes_and_the_cluster_outlives_them(nodes: 
     with engine_named("ray")(records, CLIENT_FROM_SPEC, **nodes.options) as engine:
         assert len({engine.place(name).node for name in "abc"}) == 2
         clients = [psutil.Process(engine.place(name).process) for name in "abc"]
-    assert not psutil.wait_procs(clients, timeout=30)[1]
+    assert not psutil.wait_procs(clients, timeout=120)[1]
     assert all(psutil.pid_exists(pid) for pid in nodes.raylets)
 
 
@@ -209,22 +218,31 @@ def kill_node(raylet: int) -> None:
 
 
 def test_node_killed_during_fit_is_survived_and_the_model_is_the_same(
-    nodes: Nodes, tmp_path: Path
+    nodes: Nodes, faults: Path, tmp_path: Path
 ) -> None:
-    """The last test of the module: it leaves one node."""
-    rows = slow_to_fit()
+    """The last test of the module: it leaves one node. No client ends its fit before."""
+    told = [faults / f"{name}.fit" for name in "abc"]
+    for path in told:
+        path.write_text("sleep 1000")
+
+    def kill() -> None:
+        kill_node(nodes.raylets[1])
+        for path in told:
+            path.unlink()
+
+    rows = rows_to_fit()
     clients = {name: rows.iloc[at::3].reset_index(drop=True) for at, name in enumerate("abc")}
     expected = model_bytes(fc.federate(clients, label="y", learner="hclt"), tmp_path / "local.fc")
     records = {
         name: ClientSpec(name, part, "hclt", kinds={"y": "categorical"}).to_bytes()
         for name, part in clients.items()
     }
-    kill = During("fit", lambda: kill_node(nodes.raylets[1]))
-    with engine_named("ray")(records, CLIENT_FROM_SPEC, progress=kill, **nodes.options) as engine:
+    killing = During("fit", kill)
+    with engine_named("ray")(records, FAULTY, progress=killing, **nodes.options) as engine:
         before = {name: engine.place(name) for name in "abc"}
         assert len({place.node for place in before.values()}) == 2
         fed = fc.federate(label="y", engine=engine)
-        assert kill.done
+        assert killing.done
         after = {name: engine.place(name) for name in "abc"}
         assert len({place.node for place in after.values()}) == 1
         moved = {name for name in "abc" if before[name].node != after[name].node}

@@ -125,7 +125,7 @@ def _federate(
     return made
 
 
-# Rules that do nothing with a label that others hold; `em` still tells the server about its own.
+# Rules that do nothing with a label that others hold; `em` still reveals its own to the server.
 LABEL_STAYS = ("independent", "em")
 
 

@@ -113,7 +113,7 @@ class Composite(OverParts):
     # --- as one circuit ---------------------------------------------------------------------------
 
     def merged(self) -> Circuit:
-        """The same distribution as one ordinary circuit, if every part is one."""
+        """This distribution as one ordinary circuit, if every part is a circuit."""
         assembler = Assembler(self.schema)
         roots = []
         for at, part in enumerate(self.parts):

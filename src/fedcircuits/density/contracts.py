@@ -129,7 +129,7 @@ class LearnsTilt(Learner, Protocol):
 
     @property
     def tilts(self) -> bool:
-        """Whether it does so with its settings."""
+        """Whether its settings ask for such trees."""
         ...
 
     def fit_tilt(
@@ -154,11 +154,11 @@ class LearnsTilt(Learner, Protocol):
 
 @runtime_checkable
 class LearnsHead(Learner, Protocol):
-    """A learner of boosted trees that tell the classes of a label apart."""
+    """A learner that can boost trees for the classes of a label, beside its density."""
 
     @property
     def heads(self) -> bool:
-        """Whether it does so with its settings."""
+        """Whether its settings ask for such trees."""
         ...
 
     def fit_head(

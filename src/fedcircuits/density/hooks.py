@@ -78,7 +78,7 @@ class Hooks(ABC):
     @property
     @abstractmethod
     def n_parameters(self) -> int:
-        """Free parameters."""
+        """Number of free parameters."""
 
     @property
     @abstractmethod

@@ -37,7 +37,7 @@ class Schema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names in order."""
+        """Names of the variables, in order."""
         return tuple(v.name for v in self.variables)
 
     @cached_property

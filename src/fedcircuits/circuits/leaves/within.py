@@ -120,18 +120,14 @@ class Points:
 
 
 @dataclass(frozen=True, eq=False)
-class TableWithin(Within):
-    """Leaves that are tables of cells.
+class _Weighted(Within):
+    """Leaves given an event that is cut into k cells or intervals.
 
     Attributes:
-        log_weights: (L, k) log-probability of the event's part of each cell.
-        log_cells: (L, k) log-probability of each whole cell.
-        cells: what lies inside.
+        log_weights: (L, k) log-probability of the event's part of each.
     """
 
     log_weights: FloatArray
-    log_cells: FloatArray
-    cells: Cells
 
     @cached_property
     def log_mass(self) -> FloatArray:  # type: ignore[override]
@@ -143,9 +139,22 @@ class TableWithin(Within):
 
     @cached_property
     def _shares(self) -> FloatArray:
-        """(L, k) probability of each cell given the event, 0 where it is impossible."""
+        """(L, k) probability of each given the event, 0 where it is impossible."""
         shares: FloatArray = np.exp(self.log_weights - np.maximum(self.log_mass, _LOWEST)[:, None])
         return shares
+
+
+@dataclass(frozen=True, eq=False)
+class TableWithin(_Weighted):
+    """Leaves that are tables of cells.
+
+    Attributes:
+        log_cells: (L, k) log-probability of each whole cell.
+        cells: what lies inside.
+    """
+
+    log_cells: FloatArray
+    cells: Cells
 
     def moment(self, order: int) -> FloatArray:
         value = self.cells.moments(order)  # (k,)
@@ -172,13 +181,12 @@ class TableWithin(Within):
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureWithin(Within):
+class MixtureWithin(_Weighted):
     """Leaves cut into one leaf for each interval of the event.
 
     Attributes:
         family: of the leaves inside the intervals.
         parts: parameters of the L leaves inside each of the k intervals.
-        log_weights: (L, k) log-probability of each interval.
         variable: of the leaves.
         modes: (L, k) encoded values of highest density in the intervals, ends left out if open.
         log_densities: (L, k) log-density of the leaf itself there.
@@ -186,23 +194,9 @@ class MixtureWithin(Within):
 
     family: LeafFamily
     parts: tuple[Params, ...]
-    log_weights: FloatArray
     variable: Variable
     modes: FloatArray
     log_densities: FloatArray
-
-    @cached_property
-    def log_mass(self) -> FloatArray:  # type: ignore[override]
-        if not self.parts:
-            return np.full(self.log_weights.shape[0], -np.inf)
-        top = np.maximum(self.log_weights.max(axis=1), _LOWEST)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(np.exp(self.log_weights - top[:, None]).sum(axis=1)) + top)
-
-    @cached_property
-    def _shares(self) -> FloatArray:
-        shares: FloatArray = np.exp(self.log_weights - np.maximum(self.log_mass, _LOWEST)[:, None])
-        return shares
 
     def _moments(self, order: int) -> FloatArray:
         """(L, k) moments inside the intervals, 0 where an interval is impossible."""
@@ -285,9 +279,9 @@ def cut_leaves(
     size = params["low"].size
     empty = np.zeros((size, 0))
     return MixtureWithin(
+        np.stack(weights, axis=1) if weights else empty,
         family,
         tuple(parts),
-        np.stack(weights, axis=1) if weights else empty,
         variable,
         np.stack(modes, axis=1) if modes else empty,
         np.stack(densities, axis=1) if densities else empty,

@@ -155,7 +155,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Make certificates as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m fedcircuits.engines.ray.certificates")
     parser.add_argument("folder", type=Path, help="where the authority is or will be")
     parser.add_argument("hosts", nargs="+", help="addresses or names of the machines")

@@ -75,7 +75,6 @@ class RayEngine(Closing):
         rows: Mapping[str, Any] | None = None,
     ) -> None:
         self.replay = Replay(None if folder is None else Answers(Path(folder)))
-        self._max_restarts = max_restarts
         self._start_timeout = start_timeout
         self._progress = progress
         self._seats: dict[str, Seat] = {}

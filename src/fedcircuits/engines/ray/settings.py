@@ -73,7 +73,7 @@ class Environment:
     before: dict[str, str | None] = field(default_factory=dict)
 
     def set(self, found: Mapping[str, str]) -> None:
-        """Set variables."""
+        """Set the variables and keep what they were."""
         self.before = {name: os.environ.get(name) for name in found}
         os.environ.update(found)
 

@@ -160,9 +160,9 @@ def _takes_head(rule: Rule) -> bool:
 
 
 def within_budget(rules: Sequence[Rule], n_rows: int, n_classes: int) -> list[Rule]:
-    """Return the first rules whose trials together tell the server no more bits a row than `BITS`.
+    """Return the first rules whose trials together reveal no more bits a row than `BITS`.
 
-    A clustering that another rule asks for too is told once; one that does not fit is not tried.
+    A clustering that another rule asks for too is sent once; one that does not fit is not tried.
 
     Args:
         rules: candidates, the first choice first.

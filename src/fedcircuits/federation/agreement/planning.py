@@ -1,4 +1,7 @@
-"""The plan of a run: every message that its rules may send, for clients to consent to."""
+"""The plan of a run that clients consent to: every message that its rules may send.
+
+What is fitted and glued, the plan of Algorithm 1, is in `plan/plan.py`.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Aligning(ClientState):
 
     @handles(m.GROUP_SECRET)
     def _group_secret(self, request: m.AskGroupSecret) -> m.GroupSecret:
-        """Wrap a secret of mine for each of the others."""
+        """Draw a secret and wrap it for each of the other clients."""
         key = self._mail.key
         secret = key.own(f"ids {request.salt}")
         pairs = {name: key.pair(other, "ids") for name, other in self._mail.peers.items()}
@@ -58,7 +58,7 @@ class Aligning(ClientState):
 
     @handles(m.TAKE_LABEL)
     def _take_label(self, request: m.TakeLabel) -> m.Ready:
-        """Add the label to my table: known for rows that its owners hold too, else missing."""
+        """Add the label to this client's table: missing where its owners lack the row."""
         assert self._label is not None
         taken = self._aligned.with_label(self._have(), self._label, request, self._mail)
         self._table, self._label_was_sent = taken, True

@@ -211,7 +211,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
 
     @handles(m.START)
     def _start(self, request: m.AskStart) -> m.Start:
-        """Centres of my own clusters: means of at least min_rows rows each."""
+        """Centres of this client's own clusters: means of at least min_rows rows each."""
         table = self._have().columns([c for c in request.columns if c != self._label])
         rng = named_rng(self._seed, self.name, "start")
         return self._cells.start(table, self._strata(request.within_label), request, rng)

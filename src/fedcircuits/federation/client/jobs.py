@@ -42,7 +42,7 @@ def labels(table: Table, label: str | None, client: str) -> tuple[IntArray, Bool
 
 
 def without_label(table: Table, label: str | None) -> Table:
-    """The table with no cell of the label observed: what is computed from it does not tell one."""
+    """The table with no cell of the label observed: what is computed from it reveals none."""
     if label is None or label not in table.schema:
         return table
     observed = table.observed.copy()

@@ -59,7 +59,7 @@ class Mailbox:
         self._nonce = fingerprint(self.key.own("run"), *state)[:32]
 
     def hello(self) -> m.PublicKey:
-        """What others need of this client."""
+        """Return this client's public key and the nonce of its run, for the other clients."""
         return m.PublicKey(self.key.public, self._nonce)
 
     def meet(self, request: m.Peers) -> None:

@@ -24,27 +24,17 @@ class Placed:
 
     Attributes:
         node: its number, leaves first.
-        at: the client, or the server.
-        sends_to: the machines of its parents where these are other machines.
+        at: the client, or the server, to which it sends its result (section 3.2).
     """
 
     node: int
     at: str
-    sends_to: tuple[str, ...]
 
 
 def placement(structure: Structure, owners: Sequence[str]) -> tuple[Placed, ...]:
-    """Returns the placement of all nodes: leaves at their owners, the rest at the server.
-
-    A result is sent where a node and its parent are on different machines (section 3.2).
-    """
+    """Returns the placement of all nodes: leaves at their owners, the rest at the server."""
     at = [*owners, *[SERVER] * structure.n_inner]
-    has_parent = np.zeros(structure.n_nodes, dtype=bool)
-    has_parent[structure.child] = True
-    return tuple(
-        Placed(node, where, (SERVER,) if where != SERVER and has_parent[node] else ())
-        for node, where in enumerate(at)
-    )
+    return tuple(Placed(node, where) for node, where in enumerate(at))
 
 
 # --- omega ----------------------------------------------------------------------------------------

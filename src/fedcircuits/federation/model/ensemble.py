@@ -100,8 +100,8 @@ class FederatedEnsemble(HoldsClients):
     @property
     def psi(self) -> tuple[Placed, ...]:
         """The machine of every node: a leaf at each client, the root at the server."""
-        leaves = [Placed(at, client, (SERVER,)) for at, client in enumerate(self.clients)]
-        return (*leaves, Placed(len(leaves), SERVER, ()))
+        leaves = [Placed(at, client) for at, client in enumerate(self.clients)]
+        return (*leaves, Placed(len(leaves), SERVER))
 
     @property
     def omega(self) -> tuple[Operation | None, ...]:

@@ -166,7 +166,7 @@ class FederatedCircuit(Composite, HoldsClients):
 
     @cached_property
     def _one(self) -> Density | None:
-        """The same distribution as one circuit; None unless every part is a circuit here."""
+        """This distribution as one circuit; None unless every part is a circuit here."""
         if all(isinstance(part, Circuit) for part in self.parts):
             return self.merged()
         return None

@@ -1,5 +1,8 @@
 """Algorithm 1 as a pure function: what will be fitted, and how it will be glued.
 
+This is the plan of the paper. The list of messages that clients consent to before a run, also
+called a plan, is made in `agreement/planning.py`.
+
 Planning touches neither data nor network. `Plan.products` says, for each product node, which
 cluster of every private subspace is its child; the sums over shared subspaces are children of
 every product.

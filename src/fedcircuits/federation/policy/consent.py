@@ -85,8 +85,8 @@ def _refused(steps: Sequence[Step], plan: m.Plan, policy: Policy) -> str | None:
             return f"it asks for {absent[0]!r}, which is not answered (requests in its policy)"
     if plan.label in plan.columns and policy.label != "sent":
         for each in steps:
-            if VERBS[each.verb].tells_label(each.limits):
-                return f"it asks for {m.tells_label_of_rows(policy.label)}"
+            if VERBS[each.verb].reveals_label(each.limits):
+                return f"it asks for {m.reveals_label_of_rows(policy.label)}"
     to_clients = level_of(steps, "other clients")
     if to_clients is Level.ROW_EVIDENCE and policy.row_evidence == "nobody":
         return "it sends other clients row evidence (row_evidence in its policy is 'nobody')"

@@ -93,17 +93,17 @@ class Guarded:
     def _answer(
         self, run: Run, verb: Verb[Any, Any], request: m.Message, data: bytes, sender: str
     ) -> bytes:
-        """Admit a request, have the client answer it, check the reply, and count what it told."""
+        """Admit a request, let the client reply, check the reply, count what it reveals."""
         name = run.name_of(verb.name, request, data)
         step = run.step_of(verb.name, request, name)
         if isinstance(request, m.Agree):
             self._check_schema(run, request)
         answer = self._client.handle(verb.name, data)
-        told = fingerprint(verb.name.encode(), answer)[:16]
+        name_of_reply = fingerprint(verb.name.encode(), answer)[:16]
         facts: dict[str, Any] = {
             "run": run.name,
             "request": name if step >= 0 else "",  # once
-            "reply": told,
+            "reply": name_of_reply,
             "step": step,
             "level": verb.level("server", vars(request)).value,
             "bits": 0.0,
@@ -111,10 +111,10 @@ class Guarded:
         }
         failed = _failure(answer)
         refusal = None
-        if failed is None and step >= 0 and told not in run.spent.replies:
+        if failed is None and step >= 0 and name_of_reply not in run.spent.replies:
             facts["bits"], facts["epsilon"], refusal = self._cost(run, verb, request, answer)
         if step >= 0:  # also where it failed or is refused: that says something, too
-            run.spent.add(name, told, verb.name, step, facts["bits"], facts["epsilon"])
+            run.spent.add(name, name_of_reply, verb.name, step, facts["bits"], facts["epsilon"])
         if refusal is not None:
             return self._audit.refuse(verb.name, len(data), sender, refusal, **facts)
         self._audit.write(verb.name, len(data), sender, None, **facts)
@@ -214,7 +214,7 @@ class Guarded:
             asked = declared.asks(request, policy, label if owns else None)
             if not all(isinstance(name, str) for name in asked.columns):
                 raise StorageError("a column's name is a string")
-            tells_label = owns and declared.tells_label(vars(request))
+            reveals_label = owns and declared.reveals_label(vars(request))
             level = declared.level("server", vars(request))
             epsilon = declared.epsilon(vars(request))
         except (StorageError, *MALFORMED) as error:
@@ -232,8 +232,8 @@ class Guarded:
             raise PolicyError(f"it asks for {asked.fault}")
         if not 0 <= epsilon < np.inf:  # would give back what was spent
             raise PolicyError(f"it asks with epsilon = {epsilon:g}, expected a number from 0 on")
-        if tells_label and policy.label != "sent":
-            raise PolicyError(f"it asks for {m.tells_label_of_rows(policy.label)}")
+        if reveals_label and policy.label != "sent":
+            raise PolicyError(f"it asks for {m.reveals_label_of_rows(policy.label)}")
         by_id = policy.rows_by_id and verb == m.QUERY.name  # which is a consent of its own
         if level is Level.ROW_EVIDENCE and policy.row_evidence != "server" and not by_id:
             raise PolicyError(f"it asks for {NO_ROW_EVIDENCE}")
@@ -275,7 +275,7 @@ class Guarded:
         policy = self._policy
         if bits and run.spent.bits + bits > policy.bits + 1e-9:
             raise PolicyError(
-                f"the reply would tell {bits:.1f} bits a row after {run.spent.bits:.1f}; at most "
+                f"the reply would reveal {bits:.1f} bits a row after {run.spent.bits:.1f}; at most "
                 f"{policy.bits:g} leave in a run (bits in its policy)"
             )
         spent = sum(each.epsilon for each in self._earlier.values())
@@ -286,7 +286,7 @@ class Guarded:
             )
 
     def _hushed(self, verb: str, error: str) -> bytes:
-        """That it failed and nothing more: kind and text may depend on a cell and stay here."""
+        """Return a failure without its kind and text, which may depend on a cell and stay here."""
         _log.warning("client %r failed at %r: %s", self.name, verb, error)
         return m.Failed(
             f"ClientError: client {self.name!r} failed at {verb!r}; what happened is in its own "

@@ -26,7 +26,7 @@ class Spent:
 
     Attributes:
         requests: names of the requests that were answered (`Run.name_of`).
-        replies: names of the replies: the same one again tells nothing new.
+        replies: names of the replies: a repeated one reveals nothing new.
         used: how many of each kind, by verb and number of the plan's step.
         bits: clear bits a row that the server learned.
         epsilon: of differential privacy.

@@ -109,7 +109,7 @@ def fitted_pool(
 
 
 def those_after(client: str, clients: Iterable[str]) -> list[str]:
-    """The other clients in the order of names, from this one on and round."""
+    """Return the other clients by name, beginning after this one and going round."""
     names = sorted(clients)
     return [c for c in names if c > client] + [c for c in names if c < client]
 

@@ -86,7 +86,7 @@ class FittedParts:
     reports: Reports = field(default_factory=dict)
 
     def without(self, client: str) -> FittedParts:
-        """The same without one client's models."""
+        """Return the fitted parts without one client's models."""
         return replace(
             self,
             models={k: v for k, v in self.models.items() if k.client != client},

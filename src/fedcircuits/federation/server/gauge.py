@@ -47,7 +47,7 @@ def gauged(tilt: Tilt, structure: Structure, parts: Sequence[Density]) -> Tilt:
     try:
         _, wanted = _masses(nothing, structure, parts)
         h = _nearest(asked, wanted, structure, parts)
-    except RefusedError:  # a client tells nobody: what classes share stays as fitted
+    except RefusedError:  # a client refuses: what classes share stays as fitted
         return tilt
     shared = dict(zip(columns, h, strict=True))
     named = zip(tilt.columns, tilt.tables, strict=True)

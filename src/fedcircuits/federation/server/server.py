@@ -162,7 +162,7 @@ class Server(Holdings):
     def _shown(
         self, verb: Verb[Any, Any], client: str, request: m.Message, reply: m.Message, data: bytes
     ) -> dict[str, Any]:
-        """Level and clear bits a row of a reply; the same one once more tells nothing new."""
+        """Level and clear bits a row of a reply; a repeated one reveals nothing new."""
         asked, name = vars(request), m.request_name(client, verb.name, data)
         bits = 0.0 if name in self._told else verb.bits(asked, reply)
         self._told.add(name)
@@ -293,7 +293,7 @@ class Server(Holdings):
     # --- alignment --------------------------------------------------------------------------------
 
     def share_keys(self) -> None:
-        """Have every client say its public key, and tell each the keys of all."""
+        """Ask every client for its public key and send each the keys of all."""
         if all(client in self.keys for client in self.clients):
             return
         asked = dict.fromkeys(self.clients, m.AskKey())

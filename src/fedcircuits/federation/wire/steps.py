@@ -64,7 +64,7 @@ class Step:
         most: different messages of this kind in one training; a repeat of one does not count.
         limits: of the request's fields, by name: a number is the most, a flag that is false and a
             text must be the same; `SET`: the field may not be empty; `ALL`: every column of the
-            client is named, so that what is told is about no single one.
+            client is named, so that what is sent is about no single one.
     """
 
     verb: str

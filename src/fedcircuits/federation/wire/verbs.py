@@ -114,10 +114,10 @@ class Verb(Generic[Q, R]):
         groups: row counts in the reply by what is counted; none may be below `min_rows`.
         shows: what the server learns, where that depends on the request's fields; by default as
             `reveals` says, which is the most.
-        bits: clear bits a row that the reply tells the server; without a reply the most that it
-            can be, where that follows from the request's fields.
+        bits: clear bits a row that the reply reveals to the server; without a reply the most that
+            it can be, where that follows from the request's fields.
         epsilon: of differential privacy that the reply spends, from the request's fields.
-        tells_label: whether the reply of a client that owns the label tells it of single rows.
+        reveals_label: whether the reply of a client that owns the label reveals it of single rows.
         most: different requests that a client with a policy answers in a run, whatever the plan.
     """
 
@@ -136,7 +136,7 @@ class Verb(Generic[Q, R]):
     shows: Callable[[Fields], Level] | None = None
     bits: Callable[[Fields, R | None], float] = no_bits
     epsilon: Callable[[Fields], float] = lambda _: 0.0
-    tells_label: Callable[[Fields], bool] = lambda _: False
+    reveals_label: Callable[[Fields], bool] = lambda _: False
     most: int = 10_000
 
     def level(self, to: Recipient, asked: Fields | None = None) -> Level:

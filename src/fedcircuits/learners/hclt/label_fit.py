@@ -112,7 +112,7 @@ def fit_label(
             sharpness, report["sharpness"] = choose_sharpness(fold_models, folds[1:])
     trial: HeadTrial | None = None
     head_options = _head_options(everything, n_classes, options)
-    # Few rows cannot tell whether transitions pay: they are learned there only if asked for.
+    # Few rows cannot show whether transitions pay: they are learned there only if asked for.
     n_passed = len(train.codes) * n_classes  # rows under every class's tree
     is_cheap = (
         n_passed * trial_tree.transitions.size <= _MAX_TRANSITION_WORK

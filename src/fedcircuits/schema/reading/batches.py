@@ -46,7 +46,7 @@ class TableBatches:
 
     @property
     def schema(self) -> Schema:
-        """Of the table."""
+        """The schema of the table."""
         return self.table.schema
 
     def __len__(self) -> int:

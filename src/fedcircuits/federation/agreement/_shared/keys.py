@@ -1,4 +1,4 @@
-"""What sharing public keys takes, for the plans of rules that mask or seal."""
+"""Steps of a plan in which clients share public keys, for rules that mask or seal."""
 
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import step

@@ -48,7 +48,7 @@ class Coding(ClientState):
 
     @handles(m.FIT_BY_CODES)
     def _fit_by_codes(self, request: m.FitByCodes) -> m.FittedByCodes:
-        """What my states and others' codes add to the log-odds of my label, and trees of both."""
+        """Fit what own states and others' codes add to the log-odds of the label, and trees."""
         own = self._mail.key.public
         none = np.zeros(0)
         if request.key != own:
@@ -91,7 +91,7 @@ class Coding(ClientState):
 
     @handles(m.SPREAD_CODES)
     def _spread_codes(self, request: m.SpreadCodes) -> m.CodesSpread:
-        """Tables over my columns whose sum is closest to what my rows' codes add, and trees."""
+        """Fit tables over own columns, and trees, whose sum is closest to what the rows' codes add."""
         wanted = request.effects.T[self._groups[CODES]]  # (n, Y)
         table = self._have().columns(request.columns)
         widths, flat = spread(table, wanted)

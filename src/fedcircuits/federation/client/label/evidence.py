@@ -53,7 +53,7 @@ class Evidence:
         return found
 
     def packed(self) -> Bytes:
-        """As bytes."""
+        """Return the evidence as bytes."""
         values = np.concatenate(self.bases, axis=1)
         top = values.max(axis=1)
         top = np.where(np.isfinite(top), top, 0.0).astype(_LEVEL)

@@ -132,7 +132,7 @@ BRANCH = declare(
         makes_models=True,
         reads_models=True,
         asks=_branch,
-        tells_label=lambda asked: bool(asked.get("label_in_evidence", True)),
+        reveals_label=lambda asked: bool(asked.get("label_in_evidence", True)),
         groups={
             "rows behind a model": lambda reply: [each.rows for each in reply.models],
             "rows of a class": lambda reply: reply.class_rows,

@@ -95,7 +95,7 @@ class Consent(Message):
 
 
 def too_much(steps: Iterable[Step], *, row_evidence: bool, bits: float) -> str | None:
-    """Return why steps tell the server more than is allowed, None where they do not.
+    """Return why steps reveal more to the server than is allowed, None where they do not.
 
     Args:
         steps: of a candidate, those of every rule among them.
@@ -107,7 +107,7 @@ def too_much(steps: Iterable[Step], *, row_evidence: bool, bits: float) -> str |
         return "it sends the server row evidence, from which rows can be reconstructed"
     found = bits_of(steps)
     if found > bits:
-        return f"it tells the server {found:.1f} bits a row; at most {bits:g} are allowed"
+        return f"it reveals {found:.1f} bits a row to the server; at most {bits:g} are allowed"
     return None
 
 

@@ -42,7 +42,7 @@ class ScoreHeads(Message):
 
     Attributes:
         columns: of the models, without the label.
-        counts: (Y,) the client's rows of each class, as it has told.
+        counts: (Y,) the client's rows of each class, as it has sent them.
         halves: whether tables and trees of one half of its rows are scored on the other half too.
         models: of others.
         min_rows: least rows behind a sum.

@@ -66,7 +66,7 @@ SEND_LABEL = declare(
             Reveals("server", Level.NOTHING, "ciphertext"),
             Reveals("other clients", Level.BOUNDED_CODES, "the label of the rows they hold too"),
         ),
-        tells_label=lambda _: True,
+        reveals_label=lambda _: True,
     )
 )
 TAKE_LABEL = declare(

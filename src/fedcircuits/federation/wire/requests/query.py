@@ -164,7 +164,7 @@ ASK = declare(
             ),
         ),
         reads_models=True,
-        tells_label=lambda asked: bool(asked.get("label_in_evidence", True)),
+        reveals_label=lambda asked: bool(asked.get("label_in_evidence", True)),
     )
 )
 QUERY = declare(

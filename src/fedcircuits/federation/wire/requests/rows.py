@@ -30,8 +30,8 @@ LABEL_ALLOWED = {
 }
 
 
-def tells_label_of_rows(allowed: str) -> str:
-    """Return how a refusal names a request that would tell the label of single rows."""
+def reveals_label_of_rows(allowed: str) -> str:
+    """Return how a refusal names a request whose reply reveals the label of single rows."""
     return f"the label of single rows; {LABEL_ALLOWED[allowed]}: federate with label_use='used'"
 
 
@@ -68,7 +68,7 @@ class Digests(Message):
     digests: Array
 
     def fault(self, request: Message) -> str | None:
-        """(n, 12) bytes."""
+        """Return what is wrong unless digests are (n, 12) bytes."""
         del request
         if self.digests.dtype != np.uint8 or self.digests.shape[1:] != (12,):
             return f"digests of shape {self.digests.shape}, expected (rows, 12) bytes"
@@ -125,7 +125,7 @@ class Clustered(Message):
     indices: Array
 
     def fault(self, request: Message) -> str | None:
-        """One stratum a cluster."""
+        """Return what is wrong unless every cluster has one stratum."""
         del request
         if self.strata.shape != self.rows.shape:
             return f"{self.strata.size} strata of {self.rows.size} clusters"
@@ -160,7 +160,7 @@ def _cluster_level(asked: Fields) -> Level:
 
 
 def _cluster_bits(asked: Fields, reply: Clustered | None) -> float:
-    """Of a cluster's index; randomised response with epsilon tells no more than epsilon nats."""
+    """Bits of a cluster's index; under randomised response at most epsilon nats."""
     if _cluster_level(asked) is Level.AGGREGATES:
         return 0.0
     n_clusters = asked.get("n_clusters", 2**12) if reply is None else reply.rows.size
@@ -239,7 +239,7 @@ CLUSTER = declare(
         bits=_cluster_bits,
         epsilon=_index_epsilon,
         # Clusters within the classes: the index of a row gives its class away.
-        tells_label=lambda asked: all(
+        reveals_label=lambda asked: all(
             asked.get(flag, True) for flag in ("within_label", "send_rows")
         ),
     )

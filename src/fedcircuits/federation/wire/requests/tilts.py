@@ -109,7 +109,7 @@ class TiltFitted(Message):
     seconds: Array
 
     def fault(self, request: Message) -> str | None:
-        """Tables over the columns and classes asked for."""
+        """Return what is wrong unless tables are over the columns and classes asked for."""
         assert isinstance(request, FitTilt)
         if not self.tilts or (request.pieces and self.key != request.key):
             return None

@@ -52,7 +52,7 @@ class AskSealed(Message):
 
 @dataclass(frozen=True)
 class Sealed(Message):
-    """Client: sealed values."""
+    """Client: values that only their recipient can open."""
 
     values: Array
 

@@ -109,7 +109,7 @@ def leaf_spreads(
 def _table_spread(
     mass: Tensor, real: Tensor, value: Tensor, within: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """There, mean and variance (S, K) of masses (S, V, K) over values (S, V, 1)."""
+    """Mean and variance within intervals (S, K) of masses (S, V, K) over values (S, V, 1)."""
     mass = mass * real  # codes without a value do not count
     there = mass.sum(1)
     safe = torch.where(there > 0, there, torch.ones_like(there))

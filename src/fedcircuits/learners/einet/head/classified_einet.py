@@ -82,7 +82,7 @@ class ClassifiedEiNet(Density):
 
     @property
     def n_parameters(self) -> int:
-        """Those of the EiNet and of the network."""
+        """Number of parameters of the EiNet and the network."""
         return self.base.n_parameters + self.net.n_parameters
 
     @property

@@ -156,7 +156,7 @@ class Completer:
         return owner, whole, weight
 
     def _drawn(self, rows: Table, which: IntArray, allowed: BoolArray, n_drawn: int) -> Parts:
-        """Draws for some rows, and what the way they were drawn leaves to be weighted by."""
+        """Draw completions of some rows, with their importance weights."""
         owner = np.repeat(which, n_drawn)
         asked = rows.rows(owner)
         one = allowed.sum(axis=1) == 1

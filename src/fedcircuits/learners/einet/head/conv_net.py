@@ -102,7 +102,7 @@ class ConvNet:
         return torch.from_numpy(self.canvas.images((values - self.centre) / self.scale))
 
     def arrays(self) -> dict[str, Any]:
-        """What `from_arrays` reads."""
+        """Return the weights as named arrays, which `from_arrays` reads."""
         layout = np.array([*self.canvas.shape, self.n_classes], dtype=np.int64)
         numbers = np.array([self.scale, self.temperature])
         return {

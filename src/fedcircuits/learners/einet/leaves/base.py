@@ -85,7 +85,7 @@ class Family(ABC):
         return torch.exp(self.log_prob(params, values))
 
     def n_parameters(self, params: Params) -> int:
-        """Free parameters."""
+        """Number of free parameters."""
         return sum(tensor.numel() for tensor in params.values())
 
 

@@ -152,7 +152,7 @@ def _tucker_flows(
     counts: Tensor,
     root_counts: Tensor,
 ) -> Tensor:
-    """As `_cp_flows`."""
+    """Flows through Tucker layers; arguments and result as those of `_cp_flows`."""
     layout, given = network.layout, passed.tucker
     assert given is not None
     children = network.index("children", classes.device)

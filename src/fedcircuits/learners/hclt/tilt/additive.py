@@ -156,7 +156,7 @@ class AdditiveProblem:
         return float(value[0]), d_c, d_g
 
     def _of_rows(self, tables: Tables) -> tuple[float, FloatArray, FloatArray]:
-        """The NumPy twin."""
+        """The NumPy twin of the compiled loop over rows."""
         rows, D, every = self.rows, self._columns, np.arange(len(self.rows.labels))
         logits = self.logits(tables)
         total = log_total(logits)

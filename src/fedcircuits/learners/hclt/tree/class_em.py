@@ -1,6 +1,6 @@
 """p(x | y) for its density: one tree of latents, transitions of every class shrunk to the shared.
 
-The tilt tells classes apart; here the classes are agreed groups of rows (`latent` of a federation)
+The tilt separates classes; here the classes are agreed groups of rows (`latent` of a federation)
 and what counts is how well each of them is described. Emissions are shared, transitions and root
 are the class's own, with a prior around those of all classes together:
 

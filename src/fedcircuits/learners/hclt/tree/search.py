@@ -5,7 +5,7 @@ elsewhere. Where rows are few for what they have to determine (numbers that depe
 other, above all), the average of several such trees describes fresh rows much better than any of
 them; where they are plenty it hardly does. That costs time and size, so it is tried only where the
 first fit is clearly better on the rows it has seen, and stays only where validation rows gain for
-certain, and enough of it: `PAYS` nats a column. Few validation rows cannot tell; there several
+certain, and enough of it: `PAYS` nats a column. Few validation rows cannot decide; there several
 trees are averaged unasked, which costs little on few rows.
 """
 

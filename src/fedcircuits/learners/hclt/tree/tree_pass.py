@@ -113,7 +113,7 @@ class TreePass:
         return Upward(evidence, messages, evidence[root], scales[root])
 
     def _structure(self, patterns: Patterns, tables: Tables) -> tuple[object, ...]:
-        """What both compiled passes are told of tree and patterns."""
+        """Return the arguments for tree and patterns that both compiled passes take."""
         shape = self.shape
         return (
             *(shape.n_latents, self.tree.n_states, self.tree.block_size, *shape.pointers),

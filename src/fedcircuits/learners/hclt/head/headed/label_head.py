@@ -71,7 +71,7 @@ class LabelHead(Density):
 
     @property
     def n_parameters(self) -> int:
-        """Those of the circuit, of the trees and of the pool."""
+        """Number of parameters of the circuit, the trees and the pool."""
         return self.base.n_parameters + self.trees.n_numbers + 2 + self.pool.shift.size
 
     @property

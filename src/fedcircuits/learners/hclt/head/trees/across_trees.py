@@ -44,12 +44,12 @@ class AcrossTrees:
 
     @property
     def n_numbers(self) -> int:
-        """Free parameters."""
+        """Number of free parameters."""
         return self.first.n_numbers + self.widths.size + self.second.n_numbers
 
     @property
     def n_columns(self) -> int:
-        """Columns, codes apart."""
+        """Number of columns, codes not counted."""
         return len(self.first.known_categories)
 
     def outputs(self, values: FloatArray) -> FloatArray:
