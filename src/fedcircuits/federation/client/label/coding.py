@@ -91,7 +91,7 @@ class Coding(ClientState):
 
     @handles(m.SPREAD_CODES)
     def _spread_codes(self, request: m.SpreadCodes) -> m.CodesSpread:
-        """Fit tables over own columns, and trees, whose sum is closest to what the rows' codes add."""
+        """Fit tables over own columns, and trees, whose sum is closest to what the codes add."""
         wanted = request.effects.T[self._groups[CODES]]  # (n, Y)
         table = self._have().columns(request.columns)
         widths, flat = spread(table, wanted)
