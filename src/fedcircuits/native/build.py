@@ -15,7 +15,7 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("kernels.c")
 LIBRARY = Path(__file__).with_name("kernels.so")
 FLAGS = (
-    *("-O3", "-std=c11", "-shared", "-fPIC", "-pthread", "-Wall"),
+    *("-O3", "-std=c11", "-ffp-contract=fast", "-shared", "-fPIC", "-pthread", "-Wall"),
     # Sums may be added in another order, so that they are done many at a time; infinities count.
     *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),
 )

@@ -105,18 +105,9 @@ def prepare_rows(
         weights: (n,) row weights.
         dtype: Float type of the stored evidence, the largest array of a fit.
     """
-    tree = model.trees[0]
-    evidence = np.empty((len(model.trees), len(codes), tree.n_states), dtype=dtype)
+    evidence = np.empty((len(model.trees), len(codes), model.trees[0].n_states), dtype=dtype)
     log_scale = np.empty(evidence.shape[:2])
-    passes = [TreePass(mine, dtype) for mine in model.trees]
-
-    def fill(part: slice) -> None:
-        patterns = block_patterns(tree, codes[part])
-        for tree_pass, mine, scale in zip(passes, evidence, log_scale, strict=True):
-            tree_pass.add_root_evidence(patterns, mine[part], scale[part])
-
-    for _ in in_order(fill, list(row_blocks(len(codes), tree))):
-        pass
+    _fill(model, codes, evidence, log_scale)
     hole_rows = np.flatnonzero((codes < 0).any(axis=1))
     return Rows(
         indicator=one_hot(codes, model.trees[0].cards, np.int8),  # products are of doubles
@@ -128,8 +119,33 @@ def prepare_rows(
         complete=np.asarray((codes >= 0).all(axis=1), dtype=np.float64),
         hole_rows=hole_rows,
         hole_codes=codes[hole_rows],
-        holes=block_patterns(tree, codes[hole_rows]) if len(hole_rows) else None,
+        holes=block_patterns(model.trees[0], codes[hole_rows]) if len(hole_rows) else None,
     )
+
+
+def under_other_trees(rows: Rows, model: TiltedTree, codes: IntegerArray) -> Rows:
+    """The same rows under as many other trees of this structure; their arrays are overwritten."""
+    _fill(model, codes, rows.evidence, rows.log_scale)
+    return rows
+
+
+def _fill(
+    model: TiltedTree,
+    codes: IntegerArray,
+    evidence: npt.NDArray[np.floating],
+    log_scale: FloatArray,
+) -> None:
+    """Write root evidence (1 or Y, n, H) and its log scale (1 or Y, n) of coded rows."""
+    tree = model.trees[0]
+    passes = [TreePass(mine, evidence.dtype) for mine in model.trees]
+
+    def fill(part: slice) -> None:
+        patterns = block_patterns(tree, codes[part])
+        for tree_pass, mine, scale in zip(passes, evidence, log_scale, strict=True):
+            tree_pass.add_root_evidence(patterns, mine[part], scale[part])
+
+    for _ in in_order(fill, list(row_blocks(len(codes), tree))):
+        pass
 
 
 def plain_logits(

@@ -28,7 +28,7 @@ _TABLE_KEYS_PER_ROW = 8
 _KEY_LIMIT = 2**60
 # Rows compressed together, at most; less where many columns or states would take much memory.
 BLOCK_ROWS = 16_384
-_BLOCK_NUMBERS = 2**23  # evidence, messages and flows of a block, each
+_BLOCK_NUMBERS = 2**21  # evidence, messages and flows of a block, each
 
 
 @dataclass(frozen=True)

@@ -158,11 +158,11 @@ class TreeGrower:
         widths = np.where(self.has_missing, BINS, self.n_bins)
         self._starts = np.append(0, np.cumsum(widths)).astype(np.int64)
         width = int(self._starts[-1])
-        kept = limits.n_leaves if limits.n_leaves * width * 24 <= _MOST_KEPT_BYTES else 0
+        kept = limits.n_leaves if limits.n_leaves * width * 32 <= _MOST_KEPT_BYTES else 0
         self._kinds = self.is_category.astype(np.int64) + 2 * self.has_missing
         self._shape = n, d, limits.n_leaves, limits.min_rows, limits.n_columns, kept
-        self._pool = np.empty((max(kept, 1), width, 3))
-        self._work = np.empty(n, dtype=np.int32), np.empty((n, 2))
+        self._pool = np.empty((max(kept, 1), width, 4))
+        self._work = np.empty(n, dtype=np.int32), np.empty((n, 4))
 
     def grow(
         self,
