@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from fedcircuits.experiments import data
+from fedcircuits.experiments.cells.density import setting_of
 from fedcircuits.experiments.experiment import (
     NAMES,
     Context,
@@ -75,6 +76,17 @@ def test_parameters_of_the_appendix() -> None:
     assert published("rows", "income") == {"threshold": 0.3, "min_instances": 200}
     assert published("both", "credit") == {"threshold": 0.5, "min_instances": 50}
     assert published("none", "cancer") == published("rows", "cancer")
+
+
+def test_the_published_model_has_the_label_at_one_client_where_columns_are_split() -> None:
+    experiment = Experiment.named("density")
+    labels = {
+        (cell.setting, cell.model): setting_of(cell, experiment).get("label")
+        for cell in experiment.cells()
+    }
+    assert labels["columns, 2", "published"] == "one"
+    assert labels["columns, 2", "default"] is None
+    assert labels["both, 2", "published"] is None
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +175,13 @@ def test_page_shows_ours_beside_the_papers_figure(
     assert f"| cancer | rows | {value:,.2f} *-38.5 ± 1.1* |" in page
     assert "`a command`" in page
     assert (tmp_path / "density.quick.svg").read_text().startswith("<?xml")
+
+
+def test_page_counts_what_has_not_been_run(small: tuple[Experiment, Path, pd.DataFrame]) -> None:
+    experiment, _, frame = small
+    assert not any("not been run" in line for line in lines(experiment, frame, "", []))
+    part = list(lines(experiment, frame[frame["setting"] == "rows"], "", []))
+    assert "Of 2 trainings 1 have not been run." in part
 
 
 def test_run_time_is_relative_to_the_same_model_and_seed() -> None:

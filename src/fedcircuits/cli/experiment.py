@@ -38,7 +38,8 @@ def run(
     words = f"fedcircuits experiment {name}" + (" --quick" if quick else "")
     words += "" if seeds is None else f" --seeds {seeds}"
     words += "" if device == "cpu" else f" --device {device}"
-    path = write_page(experiment, frame, page or records.parent, words)
+    whole = Experiment.named(name, quick=quick)  # the page says what of it has not been run
+    path = write_page(whole, frame, page or records.parent, words)
     for note in notes:
         out.note(f"left out: {note}")
     metric, title = next(iter(experiment.metrics.items()))

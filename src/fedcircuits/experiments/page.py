@@ -11,6 +11,7 @@ import pandas as pd
 
 from fedcircuits.experiments.experiment import Experiment
 from fedcircuits.experiments.figure import write_figure
+from fedcircuits.experiments.records import KEY
 from fedcircuits.federation.wire import ledger
 
 CENTRALISED = "centralised"
@@ -53,6 +54,10 @@ def lines(
     yield f"Versions: {'; '.join(sorted(set(mine['versions'])))}."
     yield f"Seeds {', '.join(map(str, seeds))}; mean ± standard deviation over seeds (n - 1),"
     yield "the number of seeds in brackets where it is smaller. In italics: the paper's figures."
+    planned = {cell.key for cell in experiment.cells()}
+    absent = len(planned - set(mine[list(KEY)].itertuples(index=False, name=None)))
+    if absent:
+        yield f"Of {len(planned)} trainings {absent} have not been run."
     for figure in figures:
         yield ""
         yield f"![{experiment.title}]({figure.name})"

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.experiments import data, ours, rivals, scores
-from fedcircuits.experiments.cells.density import model_of
+from fedcircuits.experiments.cells.density import model_of, setting_of
 from fedcircuits.experiments.experiment import Cell, Context, Experiment
 
 
 def run(cell: Cell, experiment: Experiment, context: Context) -> dict[str, Any]:
     """Return accuracy, macro-F1, AUC, log-loss, bytes and seconds of one model."""
     split = data.load(cell.data, context.folder, cell.seed, experiment.most_rows)
-    setting = experiment.settings[cell.setting]
+    setting = setting_of(cell, experiment)
     facts: dict[str, Any] = {"rows": len(split.train), "columns": split.train.shape[1]}
     if cell.model in rivals.RIVALS:
         proba, classes, found = rivals.train(
