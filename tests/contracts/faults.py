@@ -19,20 +19,24 @@ def rows_to_fit(n: int = 2_000) -> pd.DataFrame:
 
 
 class During:
-    """Progress that does something once, when clients have been at a request for half a second."""
+    """Progress that does something once, when clients of `contracts.faulty` are at a request.
 
-    def __init__(self, verb: str, act: Callable[[], None]) -> None:
-        self.verb, self.act, self.seen = verb, act, 0
+    Args:
+        verb: of the request.
+        act: what is done.
+        told: of the clients, the files that say what they do at it.
+    """
+
+    def __init__(self, verb: str, act: Callable[[], None], *told: Path) -> None:
+        self._verb, self._act, self.done = verb, act, False
+        self._begun = [path.with_name(f"{path.name}.begun") for path in told]
 
     def __call__(self, part: float, words: str) -> None:
-        self.seen += part == 0.0 and words.startswith(f"{self.verb}: 0 of")
-        if self.seen == 2:
-            self.seen += 1
-            self.act()
-
-    @property
-    def done(self) -> bool:
-        return self.seen > 2
+        del part
+        at_it = words.startswith(f"{self._verb}: ") and all(path.exists() for path in self._begun)
+        if at_it and not self.done:
+            self.done = True
+            self._act()
 
 
 def model_bytes(fed: Any, path: Path) -> bytes:

@@ -243,7 +243,7 @@ def test_client_killed_during_fit_is_brought_back_and_the_model_is_the_same(
         os.kill(engine.place("b").process, signal.SIGKILL)
         stuck.unlink()
 
-    killer = During("fit", kill)
+    killer = During("fit", kill, stuck)
     with engine_named("ray")(records(rows), FAULTY, progress=killer) as engine:
         before = engine.place("b").process
         fed = fc.federate(label="y", engine=engine)
@@ -259,9 +259,8 @@ def test_client_that_hangs_during_fit_is_dropped_by_name_and_the_rest_is_the_mod
     stuck: Path,
 ) -> None:
     rows = rows_to_fit()
-    hang = During("fit", lambda: psutil.Process(engine.place("b").process).suspend())
+    hang = During("fit", lambda: psutil.Process(engine.place("b").process).suspend(), stuck)
     with engine_named("ray")(records(rows), FAULTY, progress=hang) as engine:
-        assert stuck.exists()
         fed = fc.federate(label="y", engine=engine, timeout=15.0)
         assert hang.done
         assert "client 'b': no answer to 'fit' within 15.0 s" in fed.dropped["b"]

@@ -237,7 +237,7 @@ def test_node_killed_during_fit_is_survived_and_the_model_is_the_same(
         name: ClientSpec(name, part, "hclt", kinds={"y": "categorical"}).to_bytes()
         for name, part in clients.items()
     }
-    killing = During("fit", kill)
+    killing = During("fit", kill, *told)
     with engine_named("ray")(records, FAULTY, progress=killing, **nodes.options) as engine:
         before = {name: engine.place(name) for name in "abc"}
         assert len({place.node for place in before.values()}) == 2
