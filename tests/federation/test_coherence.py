@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from contracts.coherence import check_coherence
+from contracts.coherence import check_coherence, check_same
 from contracts.rule import LEARNER
 from fedcircuits.federation.agreement import (
     Anchors,
@@ -173,7 +173,7 @@ def test_rules(rule: Any, split: str, placement: str, tmp_path: Path) -> None:
     check_coherence(fed)
     if placement == "gathered":
         fed.save(tmp_path / "model")
-        check_coherence(fc.load(tmp_path / "model"))
+        check_same(fed, fc.load(tmp_path / "model"))
 
 
 @pytest.mark.slow
@@ -226,10 +226,6 @@ def test_one_table(learner: str, tmp_path: Path) -> None:
     tolerance = FLOAT32 if learner == "einet" else 1e-9
     model = fc.learn(table(800).drop(columns=ID), label=LABEL, learner=learner)
     model.save(tmp_path / "model")
-    for each in (
-        model,
-        fc.load(tmp_path / "model"),
-        model.condition(a="1"),
-        model.marginal(["a", "c", LABEL]),
-    ):
+    check_same(model, fc.load(tmp_path / "model"))
+    for each in (model, model.condition(a="1"), model.marginal(["a", "c", LABEL])):
         check_coherence(each, tolerance=tolerance, thorough=each is model)
