@@ -239,6 +239,7 @@ void grid_locate(int64_t n, const double *x, const int64_t *ends, const double *
 #include "additive.inc"
 #include "trees.inc"
 #include "boost.inc"
+#include "circuit_values.inc"
 #include "circuit_pass.inc"
 #include "pairs.inc"
 #include "patterns.inc"

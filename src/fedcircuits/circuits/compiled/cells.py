@@ -19,7 +19,7 @@ from fedcircuits.schema import Table
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
 
-FLUSHED = 2.0**-960  # as in circuit_pass.inc
+FLUSHED = 2.0**-960  # as in circuit_values.inc
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from fedcircuits.circuits.evaluation_plan import DenseSums, Products, Step
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
 
-LEAF, PRODUCT, DENSE, SUM = range(4)  # as in circuit_pass.inc
+LEAF, PRODUCT, DENSE, SUM = range(4)  # as in circuit_values.inc
 PAD = 8  # numbers in a vector of the compiled loops
 # Below this a weight times a kept number may underflow.
 FRAGILE = 2.0**-50
@@ -41,7 +41,7 @@ class Program:
     """Blocks of a circuit, children first.
 
     Attributes:
-        ops: (n_ops, FIELDS) the blocks; `circuit_pass.inc` names the fields.
+        ops: (n_ops, FIELDS) the blocks; `circuit_values.inc` names the fields.
         args: child blocks and positions.
         weights: of all sums, rows of dense ones padded.
         scopes: (n_ops, words) columns below each block, as bits.
