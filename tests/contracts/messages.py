@@ -24,7 +24,7 @@ def value_of(kind: Any) -> Any:
     origin, inner = get_origin(kind), get_args(kind)
     if kind in PLAIN:
         return PLAIN[kind]
-    if origin is np.ndarray:
+    if origin is np.ndarray or get_origin(getattr(origin, "__value__", None)) is np.ndarray:
         return np.arange(6, dtype=np.int32).reshape(2, 3)
     if origin is dict:
         return {"b": value_of(inner[1]), "a\x1f1": value_of(inner[1])}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import fields
-from typing import Any, get_origin, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from fedcircuits import encoding
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.client import client  # noqa: F401 - registers the handlers
 from fedcircuits.federation.client.dispatch import HANDLERS
-from fedcircuits.federation.wire import message
+from fedcircuits.federation.wire import codecs, message
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import JobId, JobKind, ModelKey, ModelName
 from fedcircuits.federation.wire.verbs import Verb
@@ -32,6 +32,21 @@ def test_round_trip(kind: type[m.Message]) -> None:
     data = message.to_bytes()
     assert same(kind.from_bytes(data), message)
     assert message.to_bytes() == data  # the same bytes each time
+
+
+def test_an_alias_of_arrays_is_an_array() -> None:
+    """NumPy 2.5 has NDArray as an alias with parameters, not as the type that it stands for."""
+    extensions = pytest.importorskip("typing_extensions")
+    kind = TypeVar("kind", bound=np.generic)
+    alias: Any = extensions.TypeAliasType(
+        "alias", np.ndarray[Any, np.dtype[kind]], type_params=(kind,)
+    )
+    assert get_origin(alias[np.float64]) is not np.ndarray
+    value = np.arange(3.0)
+    arrays: dict[str, Any] = {}
+    codec = codecs.codec_of(alias[np.float64])
+    plain = codec.encode(value, "field", arrays)
+    assert np.array_equal(codec.decode(plain, "field", arrays), value)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -67,6 +67,8 @@ def _fields(kind: Any) -> dict[str, Codec]:
 def codec_of(kind: Any) -> Codec:
     """Return the codec of a type; a type that no message may have is a TypeError."""
     origin, inner = get_origin(kind), get_args(kind)
+    if hasattr(origin, "__value__"):  # an alias with parameters, as NumPy 2.5 has NDArray
+        origin = get_origin(origin.__value__)
     if kind is Any:
         return Codec(lambda value, *_: value, lambda found, path, _: _present(found, path))
     if origin is np.ndarray:
