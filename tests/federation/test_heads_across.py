@@ -194,6 +194,24 @@ def test_a_client_lost_while_heads_are_made_does_not_end_the_run(
     check_coherence(fed)
 
 
+@pytest.mark.parametrize("client", ["south", "v"])
+@pytest.mark.parametrize("verb", ["fit_tilt", "score_tilt"])
+def test_a_client_lost_in_a_turn_of_the_tilt_does_not_end_the_run(client: str, verb: str) -> None:
+    """Where others hold its columns it is left out; else the model of the others is made."""
+    options: dict[str, Any] = {"id": ID, "label": LABEL, "agreement": "product"}
+    engine = lost(client, verb, "register")
+    if client == "v":
+        with pytest.warns(FedcircuitsWarning, match="variables that left the model"):
+            fed: Any = fc.federate(engine=engine, allow_missing=True, **options)
+        assert fed.clients == ("north", "south")
+    else:
+        fed = fc.federate(engine=engine, **options)
+        assert fed.clients == ("north", "v")
+        assert "the line is dead" in fed.dropped["south"]
+    assert set(fed.fitted.tilts) == set(fed.clients)
+    check_coherence(fed)
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_codes_of_rows_come_back(n_classes: int, rng: np.random.Generator) -> None:
     n = 101

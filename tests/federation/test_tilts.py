@@ -14,9 +14,14 @@ import fedcircuits as fc
 from contracts.rule import LEARNER, small_table
 from fedcircuits.circuits import build
 from fedcircuits.density.tilt import Tilt
-from fedcircuits.errors import StructureError
+from fedcircuits.errors import StorageError, StructureError
 from fedcircuits.federation.agreement import Latent, ProductOfClasses
-from fedcircuits.federation.client.label.tilting import packed_scores, unpacked_scores
+from fedcircuits.federation.client.label.tilting import (
+    packed_levels,
+    packed_scores,
+    unpacked_levels,
+    unpacked_scores,
+)
 from fedcircuits.federation.client.label.validation import label_log_joint, log_loss
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.learners import Hclt, Mixture
@@ -215,6 +220,23 @@ def test_scores_come_back_within_half_a_step(rng: np.random.Generator) -> None:
     found = unpacked_scores(packed, (50, 3))
     assert np.abs(found - centred)[:, :2].max() <= step / 2 + 1e-12
     assert found.sum(axis=1) == pytest.approx(np.zeros(50))
+
+
+def test_scores_of_four_bits_come_back_with_a_hundredth_of_the_variance(
+    rng: np.random.Generator,
+) -> None:
+    scores = rng.normal(size=(4000, 3)) * 3
+    packed = packed_levels(scores)
+    assert packed.size == 2 * (4 * 16 + 4000 // 2)
+    centred = scores - scores.mean(axis=1, keepdims=True)
+    away = (unpacked_levels(packed, (4000, 3)) - centred)[:, :2]
+    assert (away**2).mean() < 0.015 * centred[:, :2].var()
+    few = np.array([[0.0, 1.0], [2.0, 2.0], [0.0, 1.0]])  # no more values than levels: exact
+    np.testing.assert_allclose(
+        unpacked_levels(packed_levels(few), (3, 2)), few - few.mean(axis=1, keepdims=True)
+    )
+    with pytest.raises(StorageError, match="bytes for 3 rows"):
+        unpacked_levels(packed_levels(few)[:-1], (3, 2))
 
 
 def test_no_entry_has_fewer_rows_behind_it_than_allowed() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from fedcircuits.arrays import Bytes, IntArray
+from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, StorageError
 from fedcircuits.federation.server.holdings import Holdings
 from fedcircuits.federation.server.merged_schema import (
@@ -91,6 +92,9 @@ class Server(Holdings):
         self.aligned: dict[str, IntArray] = {}
         self.named_rows: set[tuple[str, str]] = set()
         self.in_use: IntArray | None = None
+        # Who fitted tilts in turns to which rows, and the tilts: rules of a trial share them.
+        self.fitted_tilts: tuple[tuple[tuple[str, ...], bytes], dict[str, Tilt] | None] | None
+        self.fitted_tilts = None
         self.salt = secrets.token_hex(16)
         self.keys: dict[str, str] = {}
         self._nonce, self._n_steps = secrets.token_hex(8), 0  # of sealed exchanges

@@ -8,7 +8,7 @@ row is at all clients, each fits to the rows that another one holds too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,10 +23,11 @@ from fedcircuits.federation.agreement._shared.aligned import (
 )
 from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
-from fedcircuits.federation.server.fitted_parts import call_or_drop
+from fedcircuits.federation.server.fitted_parts import call_or_drop, drop_or_raise
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import MANY, Facts, Step, step
+from fedcircuits.federation.wire.transport import RefusedError
 
 TURNS, TRIES = 2, 3
 # Aligned rows from which tables are fitted to them alone.
@@ -48,7 +49,8 @@ def tilt_steps(facts: Facts) -> tuple[Step, ...]:
 def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
     """Every client's tilt; None where a client lacks the label, or its learner has none.
 
-    Nor is there one where columns are split and hardly a row is aligned.
+    Nor is there one where columns are split and hardly a row is aligned. A client that is lost in a
+    turn is left out where others hold its columns, and the turns begin again.
 
     Args:
         server: the run.
@@ -69,9 +71,23 @@ def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
     if server.in_use is not None:  # nothing is sent about the others
         rows = np.intersect1d(rows, server.in_use)
     nowhere = np.zeros(0, dtype=np.int64)  # without an id nothing is aligned
-    mine = {c: np.intersect1d(server.aligned.get(c, nowhere), rows) for c in server.clients}
-    if min(each.size for each in mine.values()) < max(LEAST_ROWS, server.min_rows):
-        return None
+    while True:
+        mine = {c: np.intersect1d(server.aligned.get(c, nowhere), rows) for c in server.clients}
+        if min(each.size for each in mine.values()) < max(LEAST_ROWS, server.min_rows):
+            return None
+        asked = (tuple(server.clients), np.ascontiguousarray(rows).tobytes())
+        if server.fitted_tilts is not None and server.fitted_tilts[0] == asked:
+            return server.fitted_tilts[1]
+        try:
+            server.fitted_tilts = asked, _in_turns(server, mine)
+        except RefusedError:
+            raise
+        except ClientError as error:  # tables were fitted in view of its own: they begin again
+            drop_or_raise(server, error.client, error)
+
+
+def _in_turns(server: Server, mine: Mapping[str, IntArray]) -> dict[str, Tilt] | None:
+    """Every client's tilt, given the rows (n,) that each fits to."""
     tilts: dict[str, Tilt] = {}
     for _ in range(TURNS):
         for client in server.clients:

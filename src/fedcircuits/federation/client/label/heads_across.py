@@ -13,7 +13,12 @@ from fedcircuits.density.tilt import by_class, log_softmax
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.label.heads import LEAST_CLASS_ROWS, log_of_label, pooled
-from fedcircuits.federation.client.label.tilting import TILT, packed_scores, unpacked_scores
+from fedcircuits.federation.client.label.tilting import (
+    TILT,
+    packed_scores,
+    unpacked_levels,
+    unpacked_scores,
+)
 from fedcircuits.federation.client.mailbox import Expected
 from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
@@ -157,7 +162,8 @@ class HeadsAcross(ClientState):
             layer = 0
             if isinstance(each, m.GroupPiece):
                 layer = 1 + each.group + (what == ACROSS) * request.n_groups
-            scores[layer, at] += unpacked_scores(values, (each.n_rows, n_classes))
+            read = unpacked_levels if what == TILT else unpacked_scores
+            scores[layer, at] += read(values, (each.n_rows, n_classes))
         log_tilt, labels = log_softmax(request.c + scores[0, take]), codes[named[take]]
         alone, across = np.split(scores[1:, take], 2)
         pool, better = pooled(log_tilt, list(alone), labels), False

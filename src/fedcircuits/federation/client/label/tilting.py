@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcircuits.arrays import Bytes, FloatArray, IntArray
 from fedcircuits.circuits import Circuit
@@ -19,10 +20,13 @@ from fedcircuits.federation.client.mailbox import Expected
 from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import ModelName
+from fedcircuits.federation.wire.packing import pack_codes, packed_size, unpack_codes
 from fedcircuits.schema import Table
 
 TILT = "tilt"  # purpose of sealed scores
 LEVELS = 127  # of a score, to each side of zero
+# Levels of a score that goes to the client whose turn it is, and steps to place them.
+N_LEVELS, LLOYD_STEPS, BOOK = 16, 20, np.dtype("<f4")
 
 
 def tables_of(tilt: Tilt) -> m.TiltTables:
@@ -46,6 +50,52 @@ def packed_scores(scores: FloatArray) -> Bytes:
     step = max(float(np.abs(centred).max(initial=0.0)) / LEVELS, 1e-12)
     codes = np.round(centred[:, :-1] / step).astype(np.int8)
     return np.concatenate([np.array([step]).view(np.uint8), codes.view(np.uint8).reshape(-1)])
+
+
+def packed_levels(scores: FloatArray) -> Bytes:
+    """Return scores (n, Y) up to a constant a row in 4 bits each, the last class left out.
+
+    Levels are where the scores are (Lloyd's algorithm), so that few bits say most of them.
+    """
+    centred = scores - scores.mean(axis=1, keepdims=True)
+    parts = []
+    for column in centred[:, :-1].T:
+        book = _levels_of(column)
+        codes = np.searchsorted((book[1:] + book[:-1]) / 2, column)
+        parts += [book.view(np.uint8), pack_codes(codes, N_LEVELS)]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint8)
+
+
+def unpacked_levels(packed: Bytes, shape: tuple[int, int]) -> FloatArray:
+    """Return close to the scores (n, Y) that `packed_levels` was given, rows with mean zero."""
+    n, n_classes = shape
+    size = BOOK.itemsize * N_LEVELS + packed_size(n, N_LEVELS)
+    if packed.dtype != np.uint8 or packed.shape != (size * (n_classes - 1),):
+        raise StorageError(f"scores of {packed.size} bytes for {n} rows and {n_classes} classes")
+    known = np.empty((n, n_classes - 1))
+    for y, part in enumerate(packed.reshape(n_classes - 1, size)):
+        book = part[: BOOK.itemsize * N_LEVELS].copy().view(BOOK)
+        if not np.isfinite(book).all():
+            raise StorageError("levels of scores that are not finite")
+        codes = unpack_codes(part[BOOK.itemsize * N_LEVELS :].copy(), n, N_LEVELS)
+        known[:, y] = book[codes]
+    return np.concatenate([known, -known.sum(axis=1, keepdims=True)], axis=1)
+
+
+def _levels_of(numbers: FloatArray) -> NDArray[np.float32]:
+    """(16,) levels in order that lie close to numbers (n,), by the mean of the squares."""
+    if numbers.size == 0:
+        return np.zeros(N_LEVELS, dtype=BOOK)
+    known = np.sort(numbers)
+    sums = np.concatenate([[0.0], np.cumsum(known)])
+    book = np.quantile(known, (np.arange(N_LEVELS) + 0.5) / N_LEVELS)
+    book[0], book[-1] = known[0], known[-1]
+    for _ in range(LLOYD_STEPS):
+        ends = np.searchsorted(known, (book[1:] + book[:-1]) / 2)
+        ends = np.concatenate([[0], ends, [known.size]])
+        counts = np.diff(ends)
+        book = np.where(counts > 0, np.diff(sums[ends]) / np.maximum(counts, 1), book)
+    return np.sort(book).astype(BOOK)
 
 
 def unpacked_scores(packed: Bytes, shape: tuple[int, int]) -> FloatArray:
@@ -81,7 +131,7 @@ class Tilting(ClientState):
             opened = self._mail.open(request.step, expected) if expected else []
             for each, values in zip(request.pieces, opened, strict=True):
                 shape = (each.n_rows, request.n_classes)
-                offset[self._aligned.named(each.rows)] += unpacked_scores(values, shape)
+                offset[self._aligned.named(each.rows)] += unpacked_levels(values, shape)
             named = self._aligned.named(request.rows)
             if not request.rest:
                 inside = np.zeros(len(table), dtype=bool)
@@ -107,7 +157,7 @@ class Tilting(ClientState):
     def _score_tilt(self, request: m.ScoreTilt) -> m.Sealed:
         """What tables say of the client's rows, for the client whose turn it is."""
         named = self._aligned.named(request.rows)
-        scores = packed_scores(tilt_of(request.tables).scores(self._have().rows(named)))
+        scores = packed_levels(tilt_of(request.tables).scores(self._have().rows(named)))
         return self._mail.seal(scores, request.key, TILT, request.step, request.rows)
 
     @handles(m.MASSES)
