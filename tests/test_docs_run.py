@@ -38,7 +38,7 @@ shop.to_csv("shop.csv", index=False)
 """
 # Pages whose blocks start an engine, and pages that need what this machine may not have.
 ENGINES = {"ray.md", "howto/cluster.md"}
-SLOW = {"tutorial.md", "einet.md"}
+SLOW = {"tutorial.md", "einet.md", "howto/own-data.md", "howto/scikit-learn.md"}
 NOT_RUN = {
     "nvflare.md": "its blocks are steps on several machines; tests/engines runs them",
     "federation-toml.md": "its file is checked by tests/test_first_hour.py",
