@@ -3,7 +3,8 @@
     python benchmarks/einet_density.py DATA_FOLDER '{"data": "mnist"}' '{"data": "tiny", ...}' ...
 
 Each JSON is one run; what it leaves out is the default of `Run`. The last tenth of the training
-rows is held out and reported beside the test set, for choices.
+rows is held out and reported beside the test set, for choices. At the end stands the mean of the
+probabilities of all runs on the same data, as one model.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Run:
     precision: str = "tf32"
     codes: int = 8
     all_rows: bool = False
+    seed: int = 0
 
 
 def images_of(table, keep) -> np.ndarray:
@@ -92,7 +94,8 @@ def load(run: Run, folder: Path) -> tuple[np.ndarray, np.ndarray, list[int]]:
     return train_x.reshape(len(train_x), -1), test_x.reshape(len(test_x), -1), levels
 
 
-def go(run: Run, folder: Path, device: torch.device) -> None:
+def go(run: Run, folder: Path, device: torch.device) -> dict[str, np.ndarray]:
+    """Trains, prints a line, and returns the log-likelihoods of held-out and test images."""
     x, test, levels = load(run, folder)
     start = time.time()
     cut = len(x) if run.all_rows else len(x) - len(x) // 10
@@ -109,34 +112,44 @@ def go(run: Run, folder: Path, device: torch.device) -> None:
     network = make_network(layout, [family(n) for n in levels], run.width)
     sample = torch.as_tensor(x[:2048].astype(np.int16), device=device)
     params = initial_parameters(
-        network, sample, torch.ones_like(sample, dtype=torch.bool), torch.Generator().manual_seed(0)
+        network,
+        sample,
+        torch.ones_like(sample, dtype=torch.bool),
+        torch.Generator().manual_seed(run.seed),
     )
     schedule = Schedule(
         run.epochs, run.batch, run.step, run.last_step, pseudo_count=run.sum_count,
         precision=run.precision,
     )  # fmt: skip
-    state = train(network, params, Rows(x[:cut]), schedule, 0)
+    state = train(network, params, Rows(x[:cut]), schedule, run.seed)
     if device.type == "cuda":
         torch.cuda.synchronize()
     seconds = time.time() - start
     d = x.shape[1]
     line = f"train {state.history[-1] / d:.4f}"
+    each = {"TEST": evaluate(network, state.params, Rows(test)) / d}
     if cut < len(x):
-        line += f" held out {evaluate(network, state.params, Rows(x[cut:])).mean() / d:.4f}"
-    ll = evaluate(network, state.params, Rows(test)).mean() / d
+        each["held out"] = evaluate(network, state.params, Rows(x[cut:])) / d
+        line += f" held out {each['held out'].mean():.4f}"
+    ll = each["TEST"].mean()
     levels_of_tree = len({group.level for group in layout.groups})
     print(
         f"{run}\n  {line} TEST {ll:.4f} nats/dim {-ll / np.log(2):.4f} bits/dim, "
         f"{seconds:.1f} s in all, {levels_of_tree} levels",
         flush=True,
     )
+    return {name: found * d for name, found in each.items()}
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for text in sys.argv[2:]:
-        go(Run(**json.loads(text)), folder, device)
+    runs = [Run(**json.loads(text)) for text in sys.argv[2:]]
+    found = [go(run, folder, device) for run in runs]
+    if len(runs) > 1 and len({run.data for run in runs}) == 1:
+        for name in set.intersection(*map(set, found)):
+            mixed = np.logaddexp.reduce([each[name] for each in found]) - np.log(len(found))
+            print(f"  averaged: {name} {mixed.mean():.3f} nats an image")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import fedcircuits as fc
 from fedcircuits.errors import LearningError
 from fedcircuits.learners.einet.leaves import Categorical
 from fedcircuits.learners.einet.network.layout import lay_out
@@ -83,3 +84,34 @@ def test_running_masses_and_the_likelihood_are_checked() -> None:
     state.masses.sums[0, 0] = torch.nan
     with pytest.raises(LearningError, match=r"masses of the sums.*no checkpoint was written"):
         check_finite(network, state, -3.0, "run.safetensors")
+
+
+KINDS = [
+    ("hclt", "cp"), ("poon-domingos", "cp"), ("poon-domingos", "tucker"), ("random-trees", "cp"),
+    ("random-trees", "tucker"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("leaf", ["categorical", "discretised-gaussian", "binomial"])
+@pytest.mark.parametrize(("structure", "layer"), KINDS)
+def test_every_kind_of_einet_stays_finite(
+    structure: Any, layer: Any, leaf: Any, precision: Any
+) -> None:
+    """The check of `benchmarks/einet_finite.py` at small size; pixels are often constant there."""
+    rng = np.random.default_rng(3)
+    blobs = rng.integers(2, size=(60, 3, 3)).repeat(2, 1).repeat(2, 2) * 255
+    images = np.where(rng.random(blobs.shape) < 0.1, rng.integers(256, size=blobs.shape), blobs)
+    images[:, 0] = 0
+    images = images.astype(np.uint8)
+    options: dict[str, Any] = {
+        "structure": structure, "layer": layer, "leaf": leaf, "precision": precision, "width": 4,
+        "pieces": 3, "depth": 2, "repetitions": 2, "epochs": 6, "batch": 8, "device": "cpu",
+    }  # fmt: skip
+    for label in (None, images[:, 2, 2] > 100):
+        given = {} if label is None else {"label": label[:40]}
+        model = fc.learn(images[:40], learner="einet", **options, **given)
+        assert np.isfinite(model.log_prob(images)).all()
+        if label is not None:
+            total = np.asarray(model.predict_proba(images, "label")).sum(axis=1)
+            np.testing.assert_allclose(total, 1, atol=1e-9)
