@@ -212,3 +212,13 @@ def test_learn_finds_texts_that_mean_missing_and_says_so(tmp_path: Path) -> None
     assert found.returncode == 0, found.stderr
     assert "read as missing: '?'" in found.stderr
     assert fc.load(tmp_path / "m.fc").schema["age"].kind == "count"
+
+
+def test_a_number_is_predicted_by_its_mean_and_range(folder: Path) -> None:
+    asked = ("query", folder / "m.fc", "--predict", "height")
+    answer = json.loads(run(*asked, "--given", "colour=red", "--json").stdout)["rows"]
+    assert list(answer[0]) == ["mean", "5% lie below", "95% lie below"]
+    assert answer[0]["5% lie below"] < answer[0]["mean"] < answer[0]["95% lie below"]
+    (folder / "one.csv").write_text("height,colour\n1.5,red\n")
+    again = json.loads(run(*asked, "--rows", folder / "one.csv", "--json").stdout)["rows"]
+    assert again == answer  # its own value is no evidence about it

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,14 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def explorer(fed: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "fedcircuits", "explore", str(fed), "--json"]
+    with exploring(fed) as address:
+        yield address
+
+
+@contextmanager
+def exploring(model: Path) -> Iterator[str]:
+    """The address of a model's explorer, as long as the block runs."""
+    command = [sys.executable, "-m", "fedcircuits", "explore", str(model), "--json"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
@@ -226,3 +234,39 @@ def test_the_start_page_names_the_variables_and_lets_one_ask(
     assert told["probabilities"][0] == pytest.approx(expected.iloc[0].tolist())
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert complaints(browser) == []
+
+
+def test_many_variables_are_found_by_name_and_times_are_set_as_times(
+    browser: Any, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame({f"q{k}": rng.integers(1, 6, 200) for k in range(14)})
+    seconds = pd.to_timedelta(rng.integers(0, 10**6, 200), unit="s")
+    rows["when"] = pd.Timestamp("2024-02-01 06:00") + seconds
+    rows["answer"] = np.where(rows["q3"] > 3, "yes", "no")
+    model = fc.learn(rows, label="answer", learner="factorised")
+    model.save(tmp_path / "m.fc")
+    with exploring(tmp_path / "m.fc") as address:
+        looks(browser, 1280, "light")
+        browser.get("about:blank")
+        browser.get(address)
+        wait_for(browser, "document.querySelectorAll('.card svg').length === 16")
+        assert browser.execute_script("return document.querySelector('.card').id") == "v-answer"
+        seen = "[...document.querySelectorAll('.card')].filter((e) => e.offsetParent !== null)"
+        browser.find_element("id", "find").send_keys("whe")
+        assert wait_for(browser, f"{seen}.length === 1 && {seen}[0].id === 'v-when'")
+        script = (
+            "const input = document.querySelector('#v-when input[type=datetime-local]');"
+            "input.value = '2024-02-05T12:30'; input.dispatchEvent(new Event('change'))"
+        )
+        browser.execute_script(script)
+        wait_for(browser, "document.getElementById('v-when').classList.contains('set')")
+        told = browser.execute_script("return document.getElementById('v-when').textContent")
+        assert "2024-02-05 12:30 to 2024-02-12" in told
+        shown = wait_for(browser, "document.getElementById('probability').textContent")
+        ends = json.loads(browser.execute_script("return stateText()"))["given"]["when"]["between"]
+        event = fc.between(*(pd.Timestamp(end, unit="s") for end in ends))
+        assert float(shown.split()[0]) / 100 == pytest.approx(
+            model.probability({"when": event}), abs=1e-3
+        )
+        assert complaints(browser) == []

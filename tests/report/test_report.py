@@ -226,3 +226,23 @@ def test_pictures_say_what_they_show(tmp_path: Path) -> None:
     )
     assert "how its mean moves with the variable" in text
     assert "mean of rent" in text
+
+
+def test_a_report_and_the_pages_know_the_label_and_times_of_a_loaded_model(
+    tmp_path: Path,
+) -> None:
+    frame = rows(200)
+    frame["day"] = frame["day"] + pd.to_timedelta(np.arange(200) * 61, unit="s")
+    made = fc.learn(frame, label="loyal", learner="factorised")
+    made.save(tmp_path / "m.fc")
+    loaded = fc.load(tmp_path / "m.fc")
+    assert loaded.fit_report is not None
+    assert loaded.fit_report.label == "loyal"
+    text = loaded.report(tmp_path / "a.html", frame).read_text(encoding="utf-8")
+    assert "What moves loyal" in text
+    picture = text[text.index("distribution of day") :]
+    assert ">2025-0" in picture[: picture.index("</svg>")]  # no seconds since 1970
+    variables = Explorer(loaded, Limits()).explore_variables()["variables"]
+    assert [v["name"] for v in variables if v["label"]] == ["loyal"]
+    day = next(v for v in variables if v["name"] == "day")
+    assert (day["date"], day["bins"][0]["text"][:5]) == ("datetime", "2025-")

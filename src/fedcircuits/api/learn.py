@@ -90,7 +90,7 @@ def learn(
                     )
                 given = schema, kinds, domains, units
                 rows = _in_batches(file, label, drop, missing_values, *given)
-                return made.fit_batches(rows, rng)
+                return _naming_label(made.fit_batches(rows, rng), label)
             data = file.read()
     frame = _dropped(read(data, names), drop)
     _check_no_events(frame)
@@ -108,7 +108,17 @@ def learn(
     table = schema.encode(frame, missing_values=missing_values, weights=_weights(weights, frame))
     with shown(progress) as report:
         made = make_learner(learner, options, {"label": label, "progress": report})
-        return made.fit(table, rng)
+        return _naming_label(made.fit(table, rng), label)
+
+
+def _naming_label(model: Density, label: str | None) -> Density:
+    """Return the model with a report that names the label, for reports and pages to begin with."""
+    report = model.fit_report
+    known = getattr(model, "label", None) or report is None or report.label
+    if label is None or known or not is_dataclass(model):
+        return model
+    named: Density = replace(model, fit_report=replace(report, label=label))
+    return named
 
 
 def _in_batches(

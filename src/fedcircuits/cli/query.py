@@ -15,6 +15,8 @@ from fedcircuits.errors import QueryError
 from fedcircuits.schema.events.parse import from_texts
 from fedcircuits.schema.table import Unknown
 
+INSIDE = 0.9  # of the interval that is printed beside a predicted number
+
 
 def run(
     out: Output,
@@ -68,12 +70,28 @@ def run(
         out.frame(f"P({' and '.join(value)} | evidence)", frame, output)
     elif question == "predict":
         frame = evidence if rows is not None else _one_row(evidence)
-        out.frame(f"p({value} | evidence)", model.predict_proba(frame, value, unknown=how), output)
+        if isinstance(model, Density) and model.schema[value].outcomes is None:
+            found, title = _of_number(model, value, frame, how), f"{value} given the evidence"
+        else:
+            found = model.predict_proba(frame, value, unknown=how)
+            title = f"p({value} | evidence)"
+        out.frame(title, found if rows is not None else found.reset_index(drop=True), output)
     else:
         mean = model.expectation(value, evidence, unknown=how)
         answer = {"mean": mean, "sd": model.variance(value, evidence, unknown=how) ** 0.5}
         frame = pd.DataFrame(answer) if rows is not None else pd.DataFrame([answer])
         out.frame(f"{value} given the evidence", frame, output)
+
+
+def _of_number(model: Density, name: str, rows: Any, unknown: Unknown) -> pd.DataFrame:
+    """Return what is predicted of a number: its mean, and where it lies in nine of ten cases."""
+    rows = rows.drop(columns=name, errors="ignore")  # as `predict` does
+    ends = model.interval(name, INSIDE, rows, unknown=unknown)
+    bounds = ((1 - INSIDE) / 2, (1 + INSIDE) / 2)
+    found = {
+        f"{share:.0%} lie below": ends[e] for share, e in zip(bounds, ends.columns, strict=True)
+    }
+    return pd.DataFrame({"mean": model.predict(rows, name, unknown=unknown), **found})
 
 
 def _completed(out: Output, title: str, answer: Any, output: Path | None) -> None:

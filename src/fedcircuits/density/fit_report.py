@@ -20,6 +20,7 @@ class FitReport:
         curve: objective after each pass, nats per row.
         kept: choices made on validation rows, with what each gained.
         warnings: what the user should know (constant columns, too few rows, ...).
+        label: the column that was to be predicted; None where there was none, or nothing says it.
     """
 
     learner: str
@@ -28,6 +29,7 @@ class FitReport:
     curve: tuple[float, ...] = ()
     kept: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    label: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the header of a file; None for a number that is not finite."""
@@ -38,6 +40,7 @@ class FitReport:
             "curve": [plain_json(float(v)) for v in self.curve],
             "kept": plain_json(self.kept),
             "warnings": [str(w) for w in self.warnings],
+            **({} if self.label is None else {"label": self.label}),
         }
 
     @staticmethod
@@ -50,6 +53,7 @@ class FitReport:
             curve=tuple(_number(v) for v in record["curve"]),
             kept=dict(record["kept"]),
             warnings=tuple(str(w) for w in record["warnings"]),
+            label=None if record.get("label") is None else str(record["label"]),
         )
 
 

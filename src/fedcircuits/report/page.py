@@ -19,7 +19,7 @@ from fedcircuits.report import about_federation, figures, networks, scores
 from fedcircuits.report.meanings import explained
 from fedcircuits.report.section import Section
 from fedcircuits.schema import Data, Variable, read
-from fedcircuits.schema.times import to_numbers
+from fedcircuits.schema.times import DAY, to_numbers
 
 SAMPLES = 5000
 VARIABLES_SHOWN, MOVERS_SHOWN = 24, 8
@@ -212,7 +212,7 @@ def _effect(model: Any, label: str, name: str, drawn: pd.DataFrame) -> tuple[str
     asked = pd.Series(chosen)
     points = _numbers(variable, asked)
     series, y = _answers(model, label, pd.DataFrame({name: asked}), drawn)
-    dates = variable.time == "date"
+    dates = _is_dates(variable)
     return title, figures.lines(points, series, title, name, y, dates=dates)
 
 
@@ -274,11 +274,18 @@ def _marginal(variable: Variable, real: pd.Series[Any] | None, drawn: pd.Series[
     first_numbers = next(iter(numbers.values()))
     low, high = np.quantile(first_numbers, [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    if variable.kind == "count":  # every bin holds as many whole numbers
+        step = max(1.0, np.ceil((high - low) / BINS))
+        edges = np.arange(np.floor(low), np.ceil(high) + step + 1.0, step) - 0.5
     counts = {
         key: np.asarray(np.histogram(values, edges)[0], dtype=np.float64) / max(len(values), 1)
         for key, values in numbers.items()
     }
-    return figures.histograms(edges, counts, title, dates=variable.time == "date")
+    return figures.histograms(edges, counts, title, dates=_is_dates(variable))
+
+
+def _is_dates(variable: Variable) -> bool:
+    return (variable.time or "").startswith("date")
 
 
 def _is_ordered(variable: Variable) -> bool:
@@ -295,9 +302,10 @@ def _spelled(variable: Variable, values: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _numbers(variable: Variable, values: pd.Series[Any]) -> FloatArray:
-    """Values of a numeric variable as numbers; dates as days."""
+    """Values of a numeric variable as numbers; dates as days, with a time of day too."""
     if variable.time is not None:
-        return np.asarray(to_numbers(values, variable.time), dtype=np.float64)
+        numbers = np.asarray(to_numbers(values, variable.time), dtype=np.float64)
+        return numbers / DAY if variable.time.startswith("datetime") else numbers
     return np.asarray(pd.to_numeric(values), dtype=np.float64)
 
 

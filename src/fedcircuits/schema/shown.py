@@ -65,7 +65,8 @@ def values_of(variable: Variable) -> str:
     low, high = variable.domain
     if variable.time is not None:
         ends = from_numbers(np.array([low, high]), variable.time)
-        return " to ".join(str(end)[: 10 if variable.time == "date" else 19] for end in ends)
+        length = 10 if variable.time == "date" else 19
+        return " to ".join(str(end)[:length].replace("T", " ") for end in ends)
     unit = f" {variable.unit}" if variable.unit else ""
     return f"{low:g} to {high:g}{unit}" + (" (declared)" if variable.closed else "")
 

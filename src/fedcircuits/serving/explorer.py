@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedcircuits.errors import QueryError
 from fedcircuits.jsonable import plain_json
+from fedcircuits.report.page import trained_for
 from fedcircuits.schema import Variable
 from fedcircuits.schema.events import Event, as_event, between
 from fedcircuits.schema.events.event import AllOf
@@ -49,7 +50,7 @@ class Explorer(Questions):
 
     def explore_variables(self) -> Answer:
         """Returns the variables with their bins, and the clients that can be switched off."""
-        variables = []
+        variables, label = [], trained_for(self.model)
         for variable in self.model.schema:
             bins = self._bins_of(variable)
             entry: Answer = {
@@ -57,7 +58,8 @@ class Explorer(Questions):
                 "unit": variable.unit,
                 "values": bins[0].low is None,
                 "whole": variable.kind == "count",
-                "date": variable.time == "date",
+                "date": _stamps(variable),
+                "label": variable.name == label,
                 "bins": [vars(b) for b in bins],
             }
             if bins[0].low is not None:
@@ -172,6 +174,12 @@ class Explorer(Questions):
         return [between(low, high, closed="right") for low, high in pairwise(ends)]
 
 
+def _stamps(variable: Variable) -> str:
+    """What the numbers of the page stand for: "date" (days), "datetime" (seconds) or ""."""
+    kind = (variable.time or "").partition(" ")[0]
+    return kind if kind in ("date", "datetime") else ""
+
+
 def _value(variable: Variable, number: float) -> Any:
     """A number of the page as the variable has it: a date where it stands for one."""
     if variable.time is None:
@@ -180,7 +188,9 @@ def _value(variable: Variable, number: float) -> Any:
 
 
 def _text(variable: Variable, number: float) -> str:
-    return f"{number:.6g}" if variable.time is None else str(_value(variable, number))[:10]
+    if variable.time is None:
+        return f"{number:.6g}"
+    return str(_value(variable, number))[: 10 if _stamps(variable) == "date" else 16]
 
 
 def _event(variable: Variable, value: Any) -> Any:

@@ -17,6 +17,7 @@ from fedcircuits.jsonable import plain_json
 from fedcircuits.schema import Schema, Variable
 from fedcircuits.schema.events import Event
 from fedcircuits.schema.events.parse import from_json
+from fedcircuits.schema.shown import values_of
 from fedcircuits.serving.examples import examples
 
 Row = Mapping[str, Any]
@@ -276,6 +277,8 @@ def _variable(variable: Variable) -> Answer:
     return {
         "name": variable.name,
         "kind": variable.kind,
+        "time": variable.time,
+        "values": values_of(variable),
         "outcomes": None if variable.outcomes is None else list(variable.outcomes),
         "domain": None if variable.domain is None else list(variable.domain),
         "unit": variable.unit,

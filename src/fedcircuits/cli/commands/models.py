@@ -80,7 +80,10 @@ def query(
         Path | None, typer.Option(help="Log-density of every row of a file.")
     ] = None,
     predict: Annotated[
-        str | None, typer.Option(help="Probabilities of a variable, given --rows or --given.")
+        str | None,
+        typer.Option(
+            help="Probabilities of a variable (a number: mean, range), given --rows or --given."
+        ),
     ] = None,
     expect: Annotated[
         str | None, typer.Option(help="Mean and standard deviation of a variable.")
