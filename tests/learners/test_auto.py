@@ -89,8 +89,8 @@ def test_odd_tables_are_learned(learner: str, rows: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("learner", ["auto", "learnspn", "factorised"])
-@pytest.mark.parametrize("cell", [np.nan, np.inf])
-def test_columns_that_cannot_be_learned_are_named(learner: str, cell: float) -> None:
-    rows = clustered(50).assign(odd=cell)
+def test_columns_that_cannot_be_learned_are_named(learner: str) -> None:
     with pytest.raises(FedcircuitsError, match="'odd'"):
-        fc.learn(rows, learner=learner)
+        fc.learn(clustered(50).assign(odd=np.inf), learner=learner)
+    with pytest.warns(fc.FedcircuitsWarning, match="left out column 'odd': no value"):
+        assert "odd" not in fc.learn(clustered(50).assign(odd=np.nan), learner=learner).schema.names

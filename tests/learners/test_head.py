@@ -140,21 +140,24 @@ def test_an_answer_does_not_depend_on_the_other_rows(
     np.testing.assert_allclose(together.iloc[:5], alone, rtol=1e-9)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.4, 0.7])
 def test_stated_errors_cover_what_many_samples_say(
-    model: HeadedCircuit, rows: pd.DataFrame, share: float, monkeypatch: pytest.MonkeyPatch
+    model: HeadedCircuit, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The same evidence has the same draws, and so counts once.
-    gaps = masked(rows, share).drop(columns="y").drop_duplicates(ignore_index=True)
-    proba, error = model.predict_proba(gaps, "y", with_error=True)
-    monkeypatch.setattr(model._completer, "n_drawn", 600)
-    many, small = model.predict_proba(gaps, "y", with_error=True)
-    estimated = error[True] > 0
-    away = (proba[True] - many[True])[estimated].abs()
-    assert (away <= 1.96 * error[True][estimated]).mean() >= 0.94
-    # Not by being wide: they are of the size of what they state.
-    assert np.sqrt((error[True][estimated] ** 2).mean()) < 2 * np.sqrt((away**2).mean())
-    assert small[True].mean() < error[True].mean() / 3
+    covered = []
+    for share in (0.2, 0.4, 0.7):
+        # The same evidence has the same draws, and so counts once.
+        gaps = masked(rows, share).drop(columns="y").drop_duplicates(ignore_index=True)
+        proba, error = model.predict_proba(gaps, "y", with_error=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(model._completer, "n_drawn", 600)
+            many, small = model.predict_proba(gaps, "y", with_error=True)
+        estimated = error[True] > 0
+        away = (proba[True] - many[True])[estimated].abs()
+        covered.append(away <= 1.96 * error[True][estimated])
+        # Not by being wide: they are of the size of what they state.
+        assert np.sqrt((error[True][estimated] ** 2).mean()) < 2 * np.sqrt((away**2).mean())
+        assert small[True].mean() < error[True].mean() / 3
+    assert np.concatenate(covered).mean() >= 0.95  # of about 680 rows
 
 
 @pytest.mark.parametrize("column", ["town", "b"])
@@ -218,7 +221,7 @@ def test_samples_follow_the_head(model: HeadedCircuit) -> None:
 def test_a_head_of_noise_is_not_kept() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(400, 4)), columns=list("abcd"))
-    frame["y"] = frame["a"] + rng.logistic(size=400) > 0
+    frame["y"] = rng.random(400) < 0.5
     found = fc.learn(frame, label="y", n_states=2)
     assert isinstance(found, Circuit)
     assert found.fit_report is not None
@@ -235,7 +238,9 @@ def test_a_class_with_few_rows_has_no_head() -> None:
 def test_leaves_have_as_many_rows_as_asked() -> None:
     few = fc.learn(crossed(600, 3), label="y", n_states=2, head=True, min_rows=150)
     assert isinstance(few, HeadedCircuit)
-    assert np.bincount(few.trees._tree_of[few.trees.feature < 0]).max() <= 4
+    # Trees of a line have one more, for missing values, which adds nothing.
+    leaves = (few.trees.feature < 0) & (few.trees.value != 0)
+    assert np.bincount(few.trees._tree_of[leaves]).max() <= 4
 
 
 def test_a_head_is_the_same_after_a_file(model: HeadedCircuit, tmp_path: Path) -> None:

@@ -30,14 +30,8 @@ from fedcircuits.learners.hclt.head.fit_number_head import (
 from fedcircuits.learners.hclt.head.trees.number_trees import StateCells
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import MIN_ROWS_FOR_VALIDATION, Sample
-from fedcircuits.learners.hclt.tilt.prior_choice import (
-    choose_prior,
-    choose_sharpness,
-    fit_fold,
-    fold_model,
-    make_folds,
-    out_of_fold,
-)
+from fedcircuits.learners.hclt.tilt.prior_by_folds import choose_prior_by_folds, out_of_fold
+from fedcircuits.learners.hclt.tilt.prior_choice import choose_prior, fit_fold, make_folds
 from fedcircuits.learners.hclt.tilt.priors import tilt_layout
 from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
@@ -100,16 +94,21 @@ def fit_label(
     layout = tilt_layout(cards, ordered, column_marginals(train.codes, cards, train.weights))
     base = untilted(trial_tree, n_classes)
     folds = make_folds(base, train, held, rng)
-    prior, tables, updates = choose_prior(base, folds, layout, options, notify)
-    report: dict[str, object] = {"prior_updates": updates}
-
+    report: dict[str, object] = {}
     n_sweeps = 0
     cross_validated = len(folds) > 1
     sharpness = 1.0
     if cross_validated:
-        fold_models = [fold_model(base, f, layout, prior, options.n_tilt_steps) for f in folds[1:]]
-        if options.prior_scale == 1.0 and not options.class_transitions:
-            sharpness, report["sharpness"] = choose_sharpness(fold_models, folds[1:])
+        sharpened = options.prior_scale == 1.0 and not options.class_transitions
+        found = choose_prior_by_folds(base, folds, layout, options, notify, sharpened=sharpened)
+        prior, tables, sharpness = found.prior, found.tables, found.sharpness
+        report["prior_updates"] = found.report
+        if sharpened:
+            report["sharpness"] = {"factor": sharpness, "gain": found.gain}
+    else:
+        prior, tables, report["prior_updates"] = choose_prior(
+            base, folds[0], layout, options, notify
+        )
     trial: HeadTrial | None = None
     head_options = _head_options(everything, n_classes, options)
     # Few rows cannot show whether transitions pay: they are learned there only if asked for.
@@ -154,7 +153,7 @@ def fit_label(
         if head_options is not None:
             notify(0.85, "a head of trees")
             if cross_validated:
-                sharp = [model.sharpened(sharpness) for model in fold_models]
+                sharp = [model.sharpened(sharpness) for model in found.models]
                 log_tilt, fold_of = out_of_fold(sharp, folds[1:])
                 joined = train.joined(held)
                 asked = np.arange(len(fold_of))

@@ -1,13 +1,15 @@
 """Fitting a head and deciding whether it stays.
 
 Many rows: the trees are boosted on the training rows until the held-out ones no longer gain, and
-the pool is fitted on the held-out rows. Few rows: one booster a fold, and the pool fitted on
-out-of-fold answers. Either way the gain is that of a pool fitted on other rows than it is measured
-on, and a head that stays has trees boosted again on all rows, in as many steps.
+the pool is fitted on the held-out rows. Few rows: boosters a fold, the best of those that start
+from a line and the best of the others averaged, and the pool fitted on out-of-fold answers. Either
+way the gain is that of a pool fitted on other rows than it is measured on, and a head that stays
+has trees boosted again on all rows, in as many steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +25,9 @@ from fedcircuits.learners.hclt.sample import Sample
 
 # A head stays if it takes this many paired standard errors, and this share, off the log-loss.
 LEAST_ERRORS, LEAST_SHARE = 2.0, 0.01
+# Some hundred rows are never that certain, and gain most: there a head stays if it gains more than
+# its error, measured with pools that are fitted on all but an eighth of the rows.
+FEW_JUDGING, FEW_ERRORS, FEW_PARTS = 1_000, 1.0, 8
 # More rows carry more steps.
 MORE_STEPS = 1.1
 # From how many classes on each has faster trees.
@@ -90,7 +95,7 @@ class HeadTrial:
 
     Attributes:
         pool: how trees and circuit are pooled.
-        sizes: of the boosters, with as many steps as held-out rows gained from.
+        sizes: of the boosters that are averaged, with the steps that held-out rows gained from.
         kept: whether the head stays.
         log_loss: of the circuit alone on these rows, nats a row.
         gain: what the head takes off it.
@@ -99,7 +104,7 @@ class HeadTrial:
     """
 
     pool: Pool
-    sizes: BoostOptions
+    sizes: tuple[BoostOptions, ...]
     kept: bool
     log_loss: float
     gain: float
@@ -108,7 +113,7 @@ class HeadTrial:
 
 
 def judged(
-    sizes: BoostOptions,
+    sizes: tuple[BoostOptions, ...],
     outputs: FloatArray,
     log_tilt: FloatArray,
     labels: IntegerArray,
@@ -118,7 +123,7 @@ def judged(
     """Pool trees with the circuit on rows neither has seen, and weigh what that gains.
 
     Args:
-        sizes: of the boosters.
+        sizes: of the boosters that are averaged.
         outputs: (n, K) of the trees, out of fold.
         log_tilt: (n, P) log t(y | x), out of fold.
         labels: (n,) classes.
@@ -126,18 +131,27 @@ def judged(
         forced: whether the head stays whatever it gains.
     """
     n = len(labels)
-    every, half = np.arange(n), np.arange(n) % 2 == 1
+    every = np.arange(n)
+    few = n < FEW_JUDGING
+    errors, parts = (FEW_ERRORS, FEW_PARTS) if few else (LEAST_ERRORS, 2)
     gains = np.empty(n)
     before = log_tilt[every, labels]
-    for part in (half, ~half):
-        other = fit_pool(log_tilt[~part], outputs[~part], labels[~part], weights[~part])
-        after = other.log_posterior(log_tilt[part], outputs[part])
-        gains[part] = after[np.arange(part.sum()), labels[part]] - before[part]
+    for number in range(parts):
+        part = every % parts == number
+        rest, mine = ~part, (np.arange(part.sum()), labels[part])
+        other = fit_pool(log_tilt[rest], outputs[rest], labels[rest], weights[rest])
+        gains[part] = other.log_posterior(log_tilt[part], outputs[part])[mine]
+        if few:  # what the circuit gains by being more or less confident is not due to trees
+            none = np.zeros_like(outputs)
+            alone = fit_pool(log_tilt[rest], none[rest], labels[rest], weights[rest])
+            gains[part] -= alone.log_posterior(log_tilt[part], none[part])[mine]
+        else:
+            gains[part] -= before[part]
     share = weights / weights.sum()
     gain, loss = float(share @ gains), -float(share @ before)
     error = float(np.sqrt(np.square(share * (gains - gain)).sum()))
     pool = fit_pool(log_tilt, outputs, labels, weights)
-    kept = forced or (gain > max(LEAST_ERRORS * error, LEAST_SHARE * loss) and pool.trees > 0)
+    kept = forced or (gain > max(errors * error, LEAST_SHARE * loss) and pool.trees > 0)
     return HeadTrial(pool, sizes, kept, loss, gain, error, n)
 
 
@@ -173,15 +187,16 @@ def try_on_held_out(
     values, labels = _labelled(held)
     sizes, trees = boosted
     outputs = trees.outputs(values)
-    return judged(sizes, outputs, log_tilt, labels, held.weights, options.forced)
+    return judged((sizes,), outputs, log_tilt, labels, held.weights, options.forced)
 
 
 def try_out_of_fold(
     rows: Sample, fold_of: IntArray, log_tilt: FloatArray, options: HeadOptions, seed: int
 ) -> HeadTrial:
-    """One booster a fold, each ended by its own fold, and a pool for all of them.
+    """Boosters a fold, each ended by its own fold, and a pool for all of them.
 
-    The first fold chooses between small, large and random trees.
+    The first fold chooses between small, large and random trees, and between penalties of a line
+    that others start from; the best of both are averaged.
 
     Args:
         rows: all rows.
@@ -192,22 +207,34 @@ def try_out_of_fold(
     """
     values, labels = _labelled(rows)
     n_classes = log_tilt.shape[1]
-    steps, outputs = [], np.empty((len(labels), 1 if n_classes == 2 else n_classes))
+    outputs = np.zeros((len(labels), 1 if n_classes == 2 else n_classes))
     n_folds = int(fold_of.max()) + 1
     # A booster of many classes is dear: two folds are enough to judge it.
     n_folds = min(n_folds, 2) if n_classes > MANY_CLASSES else n_folds
     # Folds are for rows that say little, be they few or all of one class.
-    asked = options.sizes(min(int((fold_of != 0).sum()), FEW_ROWS - 1), n_classes)
-    for fold in range(n_folds):
-        inside, out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        sizes, trees = _best_sizes(rows.take(inside), rows.take(out), asked, options, seed + fold)
-        asked = (next(at for at in asked if replace(sizes, n_steps=at.n_steps) == at),)
-        outputs[out] = trees.outputs(values[out])
-        steps.append(sizes.n_steps)
-    sizes = replace(sizes, n_steps=round(float(np.mean(steps))))
+    sizes = options.sizes(min(int((fold_of != 0).sum()), FEW_ROWS - 1), n_classes)
+    by_line = [tuple(at for at in sizes if (at.line is None) == plain) for plain in (True, False)]
+    kinds = [asked for asked in by_line if asked]
+    chosen = []
+    for asked in kinds:
+        steps = []
+        for fold in range(n_folds):
+            inside, out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+            best, trees = _best_sizes(
+                rows.take(inside), rows.take(out), asked, options, seed + fold
+            )
+            asked = (next(at for at in asked if replace(best, n_steps=at.n_steps) == at),)
+            outputs[out] += trees.outputs(values[out]) / len(kinds)
+            steps.append(best.n_steps)
+        chosen.append(replace(asked[0], n_steps=round(float(np.mean(steps)))))
     seen = np.flatnonzero(fold_of < n_folds)
     return judged(
-        sizes, outputs[seen], log_tilt[seen], labels[seen], rows.weights[seen], options.forced
+        tuple(chosen),
+        outputs[seen],
+        log_tilt[seen],
+        labels[seen],
+        rows.weights[seen],
+        options.forced,
     )
 
 
@@ -222,7 +249,9 @@ def _best_sizes(
     values, labels = _labelled(held)
     every, best = np.arange(len(labels)), None
     for sizes in asked:
-        trees, n_steps = boosted_with_line(train, options.n_codes, sizes, seed, held)
+        trees, n_steps = boosted_with_line(
+            train, options.n_codes, sizes, seed, held, options.min_rows or 1
+        )
         fit = log_softmax(by_class(trees.outputs(values)))[every, labels]
         found = float(held.weights @ fit)
         if best is None or found > best[0]:
@@ -237,6 +266,7 @@ def boosted_with_line(
     sizes: BoostOptions,
     seed: int,
     held: Sample | None = None,
+    min_rows: int = 1,
 ) -> tuple[BoostedTrees, int]:
     """Trees of these sizes, the line they start from among them, and the steps of the others.
 
@@ -246,13 +276,14 @@ def boosted_with_line(
         sizes: of the booster.
         seed: of the boosting.
         held: rows that end the boosting.
+        min_rows: least rows behind a step of the line.
     """
     values, labels = _labelled(rows)
     ends = None if held is None else (*_labelled(held), held.weights)
     if sizes.line is None:
         trees = boost(values, labels, rows.weights, n_codes, sizes, seed, ends)
         return trees, n_steps_of(trees)
-    line = linear_class_trees(values, labels, rows.weights, n_codes, sizes.line)
+    line = linear_class_trees(values, labels, rows.weights, n_codes, sizes.line, min_rows)
     trees = boost(values, labels, rows.weights, n_codes, sizes, seed, ends, line)
     return line.plus(trees), n_steps_of(trees)
 
@@ -277,9 +308,26 @@ def trees_for_mixing(rows: Sample, n_codes: IntArray, min_rows: int, seed: int) 
 
 def final_head(trial: HeadTrial, rows: Sample, options: HeadOptions, seed: int) -> Head:
     """The head that was tried with trees boosted on all rows."""
-    n_steps = max(round(MORE_STEPS * trial.sizes.n_steps), 1)
-    sizes = replace(trial.sizes, n_steps=n_steps)
-    return Head(boosted_with_line(rows, options.n_codes, sizes, seed)[0], trial.pool)
+    trees = [
+        boosted_with_line(
+            rows, options.n_codes, with_more_steps(sizes), seed, None, options.min_rows or 1
+        )[0]
+        for sizes in trial.sizes
+    ]
+    return Head(mean_of(trees), trial.pool)
+
+
+def with_more_steps(sizes: BoostOptions) -> BoostOptions:
+    """The sizes for all rows, of those chosen on some of them."""
+    return replace(sizes, n_steps=max(round(MORE_STEPS * sizes.n_steps), 1))
+
+
+def mean_of(trees: Sequence[BoostedTrees]) -> BoostedTrees:
+    """Trees whose outputs are the means of the outputs of some."""
+    answer, *others = (part.times(1 / len(trees)) for part in trees)
+    for other in others:
+        answer = answer.plus(other)
+    return answer
 
 
 def n_steps_of(trees: BoostedTrees) -> int:

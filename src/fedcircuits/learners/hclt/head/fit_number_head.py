@@ -13,12 +13,12 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.learners.hclt.head.fit_head import (
     FEW_ROWS,
-    MORE_STEPS,
     Head,
     HeadOptions,
     HeadTrial,
     judged,
     n_steps_of,
+    with_more_steps,
 )
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost_numbers
@@ -145,7 +145,7 @@ def try_number_head(
     # The last trees see all rows, these saw a share of them: their residuals are a little larger.
     share = float(np.mean([(fold_of != fold).mean() for fold in judging]))
     quantiles = quantiles * share**_LEARNING_RATE
-    trial = judged(chosen, outputs, log_tilt, rows.labels[asked], w[asked], options.forced)
+    trial = judged((chosen,), outputs, log_tilt, rows.labels[asked], w[asked], options.forced)
     return NumberTrial(**vars(trial), scale=scale, quantiles=quantiles, cells=cells)
 
 
@@ -153,9 +153,8 @@ def final_number_head(trial: NumberTrial, rows: Sample, options: HeadOptions, se
     """The head that was tried, with the location boosted on all rows."""
     assert rows.values is not None
     assert rows.targets is not None
-    n_steps = max(round(MORE_STEPS * trial.sizes.n_steps), 1)
     min_rows = options.leaf_rows(len(rows.targets))
-    sizes = replace(trial.sizes, n_steps=n_steps, min_rows=min_rows)
+    sizes = replace(with_more_steps(trial.sizes[0]), min_rows=min_rows)
     y = trial.cells.scaled(rows.targets)
     line = line_of(rows.values, y, rows.weights, options)
     left = residuals(line, rows.values, y)
@@ -169,7 +168,9 @@ def line_of(
     x: FloatArray, y: FloatArray, w: FloatArray, options: HeadOptions
 ) -> BoostedTrees | None:
     """The line that boosting starts from, None where rows are many."""
-    return linear_trees(x, y, w, options.n_codes) if y.size < FEW_ROWS else None
+    if y.size >= FEW_ROWS:
+        return None
+    return linear_trees(x, y, w, options.n_codes, options.min_rows or 1)
 
 
 def residuals(line: BoostedTrees | None, x: FloatArray, y: FloatArray) -> FloatArray:

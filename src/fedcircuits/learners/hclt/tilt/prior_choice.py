@@ -1,15 +1,14 @@
-"""Choose prior and sharpness of the tilt on held-out rows, by folds where they are few."""
+"""Choose the prior of the tilt on held-out rows; folds of rows where these are few."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray
-from fedcircuits.density.tilt import log_softmax
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tilt.priors import (
@@ -22,7 +21,6 @@ from fedcircuits.learners.hclt.tilt.rows import Rows, prepare_rows, take_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tilt.tilt_fit import (
     TiltProblem,
-    class_logits,
     curvature,
     fit_tilt,
     score,
@@ -33,23 +31,19 @@ Tables = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 _START_TAU = 0.25
 _N_FOLDS = 4
-# Factors of the tilt tried where rows are few.
-_SHARPNESS = (0.8, 1.0, 1.25, 1.6, 2.0, 2.5)
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
 @dataclass
 class Fold:
-    """One fit beside the updates of the prior: rows to fit, rows to check, its latest tables.
+    """Rows to fit, rows to check, and the tables of the latest fit.
 
-    `prior` is the one these were fitted with; `checked_rows` says which of all rows are checked,
-    where folds share them out.
+    `checked_rows` says which of all rows are checked, where folds share them out.
     """
 
     rows: Rows
     checked: Rows | None
     tables: Tables | None = None
-    prior: TiltPrior | None = None
     checked_rows: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_ROWS)
 
 
@@ -84,7 +78,7 @@ def make_folds(
 
 def choose_prior(
     base: TiltedTree,
-    folds: list[Fold],
+    fold: Fold,
     layout: TiltLayout,
     options: FitOptions,
     notify: Callable[[float, str], None],
@@ -99,43 +93,19 @@ def choose_prior(
     Returns:
         The prior, the fitted tables (c, fine, coarse, root logits) and a report per update.
     """
-    prior = constant_prior(base.trees[0].n_columns)
-    few = len(folds) > 1
-    kinds = ["start"] + ["fine"] * options.n_prior_updates + ["both"] * options.n_prior_updates
-    if options.prior_scale != 1.0:
-        kinds.append("scaled")
     tried: list[tuple[TiltPrior, Tables, FloatArray]] = []
     report: list[dict[str, float | str]] = []
-    for number, kind in enumerate(kinds):
-        notify(0.6 + 0.2 * number / len(kinds), f"tilt, prior {number + 1}")
-        losses, entropy, nll, weight = [], 0.0, 0.0, 0.0
-        is_last = number + 1 == len(kinds)
-        # Cross-validation is dear: the folds see the first prior and the last.
-        asked = folds[:1] if few and number > 0 and not is_last else folds
-        for fold in asked:
-            model = fit_fold(base, fold, layout, prior, options.n_tilt_steps)
-            if fold is folds[0]:
-                main = model
-            if fold.checked is not None:
-                found = score(model, fold.checked)
-                losses.append(found.row_objective)
-                size = fold.checked.n_effective
-                entropy, nll = entropy + size * found.cross_entropy, nll + size * found.nll
-                weight += size
-        tables = folds[0].tables
-        assert tables is not None
-        if losses or not few:
-            tried.append((prior, tables, np.concatenate(losses) if losses else np.zeros(0)))
-        if weight > 0:
-            report.append({"kind": kind, "cross_entropy": entropy / weight, "nll": nll / weight})
-        if kinds[number + 1 : number + 2] == ["scaled"]:
-            prior = prior.scaled(options.prior_scale)
-        elif number + 1 < len(kinds):
-            fresh = updated_prior(
-                tables[1], tables[2], curvature(main, folds[0].rows), prior, layout
-            )
-            moved = fresh.coarse if kinds[number + 1] == "both" else prior.coarse
-            prior = TiltPrior(fresh.fine, moved)
+    n_fits = 1 + 2 * options.n_prior_updates + (options.prior_scale != 1.0)
+    for number, (kind, prior, model) in enumerate(updates(base, fold, layout, options)):
+        notify(0.6 + 0.2 * number / n_fits, f"tilt, prior {number + 1}")
+        assert fold.tables is not None
+        losses = np.zeros(0)
+        if fold.checked is not None:
+            found = score(model, fold.checked)
+            losses = found.row_objective
+            entry: dict[str, float | str] = {"kind": kind, "cross_entropy": found.cross_entropy}
+            report.append({**entry, "nll": found.nll})
+        tried.append((prior, fold.tables, losses))
     last = tried[-1][2]
     # With nothing to check on, the update of the fine tables alone is the careful choice.
     kept = len(tried) - 1 if len(last) else options.n_prior_updates
@@ -148,6 +118,30 @@ def choose_prior(
     return tried[kept][0], tried[kept][1], report
 
 
+def updates(
+    base: TiltedTree, fold: Fold, layout: TiltLayout, options: FitOptions
+) -> Iterator[tuple[str, TiltPrior, TiltedTree]]:
+    """Fit a fold's tilt under the first prior, and under one estimated from each fit in turn.
+
+    Yields:
+        What was updated, the prior, and the model; the fold holds its tables.
+    """
+    kinds = ["start"] + ["fine"] * options.n_prior_updates + ["both"] * options.n_prior_updates
+    prior = constant_prior(base.trees[0].n_columns)
+    for number, kind in enumerate(kinds):
+        model = fit_fold(base, fold, layout, prior, options.n_tilt_steps)
+        yield kind, prior, model
+        if number + 1 < len(kinds):
+            assert fold.tables is not None
+            fine, coarse = fold.tables[1:3]
+            fresh = updated_prior(fine, coarse, curvature(model, fold.rows), prior, layout)
+            moved = fresh.coarse if kinds[number + 1] == "both" else prior.coarse
+            prior = TiltPrior(fresh.fine, moved)
+    if options.prior_scale != 1.0:
+        prior = prior.scaled(options.prior_scale)
+        yield "scaled", prior, fit_fold(base, fold, layout, prior, options.n_tilt_steps)
+
+
 def fit_fold(
     base: TiltedTree, fold: Fold, layout: TiltLayout, prior: TiltPrior, n_steps: int
 ) -> TiltedTree:
@@ -157,52 +151,5 @@ def fit_fold(
         vector, _ = fit_tilt(problem, start_vector(problem, _START_TAU), n_steps)
     else:
         vector, _ = fit_tilt(problem, problem.pack(*fold.tables), n_steps // 2)
-    fold.tables, fold.prior = problem.unpack(vector), prior
+    fold.tables = problem.unpack(vector)
     return problem.model_at(vector)
-
-
-def fold_model(
-    base: TiltedTree, fold: Fold, layout: TiltLayout, prior: TiltPrior, n_steps: int
-) -> TiltedTree:
-    """The fold's tilt under a prior, fitted again only if its latest tables are of another one."""
-    if fold.prior is not prior or fold.tables is None:
-        return fit_fold(base, fold, layout, prior, n_steps)
-    c, fine, coarse, root = fold.tables
-    return base.with_tilt(c, fine + (layout.coarse_of @ coarse.T).T, root)
-
-
-def choose_sharpness(models: list[TiltedTree], folds: list[Fold]) -> tuple[float, dict[str, float]]:
-    """The factor of the whole tilt that is best on rows the fits have not seen.
-
-    With few rows the prior makes a tilt that orders rows well and is too timid: multiplied, it is
-    still a tilt, and calibrated. A factor other than one must gain more than a standard error.
-
-    Returns:
-        The factor, and a report: it and its gain in the objective.
-    """
-    losses = {}
-    for factor in _SHARPNESS:
-        found = []
-        for model, fold in zip(models, folds, strict=True):
-            assert fold.checked is not None
-            found.append(score(model.sharpened(factor), fold.checked).row_objective)
-        losses[factor] = np.concatenate(found)
-    best = min(losses, key=lambda factor: float(losses[factor].mean()))
-    gain = losses[1.0] - losses[best]
-    if gain.mean() <= gain.std() / np.sqrt(gain.size):
-        best = 1.0
-        gain = np.zeros(1)
-    return best, {"factor": best, "gain": float(gain.mean())}
-
-
-def out_of_fold(
-    models: list[TiltedTree], folds: list[Fold]
-) -> tuple[FloatArray, npt.NDArray[np.int64]]:
-    """(n, Y) log p(y | x) of every row by the fold that has not seen it, and (n,) that fold."""
-    n = sum(fold.checked_rows.size for fold in folds)
-    answer, fold_of = np.empty((n, models[0].n_classes)), np.empty(n, dtype=np.int64)
-    for number, (model, fold) in enumerate(zip(models, folds, strict=True)):
-        assert fold.checked is not None
-        answer[fold.checked_rows] = log_softmax(class_logits(model, fold.checked)[0])
-        fold_of[fold.checked_rows] = number
-    return answer, fold_of

@@ -49,6 +49,11 @@ def constant_prior(n_columns: int, fine: float = 1.0, coarse: float = 3.0) -> Ti
     return TiltPrior(np.full(n_columns, fine), np.full(n_columns, coarse))
 
 
+def between(one: TiltPrior, other: TiltPrior) -> TiltPrior:
+    """Geometric means of the strengths of two priors."""
+    return TiltPrior(np.sqrt(one.fine * other.fine), np.sqrt(one.coarse * other.coarse))
+
+
 @dataclass(frozen=True)
 class TiltLayout:
     """How the fine and coarse tables of the tilt are laid out.

@@ -84,6 +84,10 @@ class BoostedTrees:
         """Return trees over the same columns whose outputs are the sums of both."""
         return self._joined(other, other.output, self.baseline + other.baseline)
 
+    def times(self, factor: float) -> BoostedTrees:
+        """Return the trees with outputs times a factor."""
+        return replace(self, value=factor * self.value, baseline=factor * self.baseline)
+
     def _joined(self, other: BoostedTrees, output: IntArray, baseline: FloatArray) -> BoostedTrees:
         start, sets = self.feature.size, len(self.left_categories)
         shifted = {

@@ -22,7 +22,11 @@ _MOST_ROUNDS = 200  # of the search for a logistic regression
 
 
 def linear_trees(
-    rows: FloatArray, targets: FloatArray, weights: FloatArray, n_codes: IntegerArray
+    rows: FloatArray,
+    targets: FloatArray,
+    weights: FloatArray,
+    n_codes: IntegerArray,
+    min_rows: int = 1,
 ) -> BoostedTrees:
     """Return the ridge regression of numbers on rows as trees with one output.
 
@@ -31,8 +35,9 @@ def linear_trees(
         targets: (n,) numbers.
         weights: (n,) row weights.
         n_codes: (D,) number of categories, 0 for numbers; columns with too many have no part.
+        min_rows: least rows behind a step.
     """
-    design = _Design.of(rows, n_codes)
+    design = _Design.of(rows, n_codes, min_rows)
     if not design.effects:
         return design.trees(
             rows, np.zeros((0, 1)), np.array([np.average(targets, weights=weights)])
@@ -49,6 +54,7 @@ def linear_class_trees(
     weights: FloatArray,
     n_codes: IntegerArray,
     penalty: float,
+    min_rows: int = 1,
 ) -> BoostedTrees:
     """Return a logistic regression on rows as trees: one output for two classes, else one a class.
 
@@ -58,8 +64,9 @@ def linear_class_trees(
         weights: (n,) row weights.
         n_codes: (D,) number of categories, 0 for numbers; columns with too many have no part.
         penalty: on half the squared coefficients of numbers in units of their spread, in rows.
+        min_rows: least rows behind a step.
     """
-    design = _Design.of(rows, n_codes)
+    design = _Design.of(rows, n_codes, min_rows)
     n, p = len(labels), design.matrix.shape[1]
     n_classes = int(labels.max()) + 1
     k = 1 if n_classes == 2 else n_classes
@@ -95,15 +102,17 @@ class _Design:
         effects: of every column that has a part, its position and (n, p) features.
         known: (D, C) categories that occur.
         matrix: (n, P) features of all columns.
+        min_rows: least rows behind a step of a tree.
     """
 
     n_codes: IntegerArray
     effects: list[tuple[int, FloatArray]]
     known: BoolArray
     matrix: FloatArray
+    min_rows: int
 
     @staticmethod
-    def of(rows: FloatArray, n_codes: IntegerArray) -> _Design:
+    def of(rows: FloatArray, n_codes: IntegerArray, min_rows: int) -> _Design:
         effects: list[tuple[int, FloatArray]] = []
         is_category = (n_codes > 0) & (n_codes <= MOST_CATEGORIES)
         width = int(n_codes.max()) if is_category.any() else 0
@@ -119,14 +128,15 @@ class _Design:
             else:
                 known[column, np.unique(x[seen]).astype(np.int64)] = True
                 features = (x[:, None] == np.arange(count)).astype(float)
+                features[:, features.sum(axis=0) < min_rows] = 0.0
                 features = np.where(seen[:, None], features - features[seen].mean(axis=0), 0.0)
             effects.append((column, features))
         parts = [features for _, features in effects] or [np.zeros((len(rows), 0))]
-        return _Design(n_codes, effects, known, np.concatenate(parts, axis=1))
+        return _Design(n_codes, effects, known, np.concatenate(parts, axis=1), min_rows)
 
     def trees(self, rows: FloatArray, weights: FloatArray, baseline: FloatArray) -> BoostedTrees:
         """The line with weights (P, K) and values (K,) at the means as trees."""
-        made = _Nodes()
+        made = _Nodes(self.min_rows)
         start = 0
         for column, features in self.effects:
             part = weights[start : start + features.shape[1]]
@@ -141,8 +151,12 @@ class _Design:
 
 @dataclass
 class _Nodes:
-    """Trees under construction: chains of nodes with a leaf on the left of each."""
+    """Trees under construction: chains of nodes with a leaf on the left of each.
 
+    A leaf has at least `min_rows` rows behind it; what adds nothing needs none.
+    """
+
+    min_rows: int
     rows: list[tuple[int, float, int, int, float, int]] = field(default_factory=list)
     roots: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
@@ -152,7 +166,10 @@ class _Nodes:
         """A tree of steps over one column; a missing value adds nothing."""
         seen = np.isfinite(values)
         x, effect = values[seen], effect[seen]
-        cuts = np.unique(np.quantile(x, np.linspace(0, 1, _MOST_STEPS + 1)[1:-1]))
+        n_steps = int(np.clip(x.size // self.min_rows, 1, _MOST_STEPS))
+        cuts = np.unique(np.quantile(x, np.linspace(0, 1, n_steps + 1)[1:-1]))
+        if self.min_rows > 1:
+            cuts = _with_rows(cuts, x, self.min_rows)
         step = np.searchsorted(cuts, x, side="left")
         size = np.bincount(step, minlength=cuts.size + 1)
         total = np.bincount(step, effect, minlength=cuts.size + 1)
@@ -163,8 +180,8 @@ class _Nodes:
         self, column: int, values: FloatArray, effect: FloatArray, n_codes: int, output: int
     ) -> None:
         """A tree with a leaf for every category; a missing value adds nothing."""
-        codes, first = np.unique(values, return_index=True)
-        seen = np.isfinite(codes)
+        codes, first, size = np.unique(values, return_index=True, return_counts=True)
+        seen = np.isfinite(codes) & (size >= self.min_rows)
         sets = (codes[seen, None] == np.arange(n_codes)).astype(np.int64)
         self._chain(column, np.zeros(int(seen.sum())), effect[first[seen]], sets, output)
 
@@ -208,3 +225,15 @@ class _Nodes:
             output=np.array(self.outputs, dtype=np.int64),
             baseline=baseline,
         )
+
+
+def _with_rows(cuts: FloatArray, values: FloatArray, least: int) -> FloatArray:
+    """Some of rising cuts, such that between neighbours there are at least so many values (n,)."""
+    below = np.searchsorted(np.sort(values), cuts, side="right")
+    kept: list[float] = []
+    last = 0
+    for cut, count in zip(cuts, below, strict=True):
+        if count - last >= least and values.size - count >= least:
+            kept.append(float(cut))
+            last = int(count)
+    return np.array(kept)
