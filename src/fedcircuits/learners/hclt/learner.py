@@ -80,8 +80,8 @@ class Hclt(LearningAcross):
         head: whether boosted trees are pooled into p(label | rest) (see `head/`); None tries it and
             keeps it where held-out log-loss falls for certain (by more than two paired standard
             errors, one below 1,000 rows, and one percent). A model with a head answers by estimates
-            where cells are missing; False gives a circuit, exact throughout. A client of a federation has none
-            unless it asks for one: its model is to stay an ordinary circuit.
+            where cells are missing; False gives a circuit, exact throughout. A client of a
+            federation has none unless it asks for one: its model is to stay an ordinary circuit.
         min_rows: least rows behind a leaf of a head's trees, for a model that leaves its owner;
             chosen by the number of rows (at most 20) if not given.
         validation_share: share of the rows held out for the stop of EM, and two and a half times
