@@ -53,6 +53,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- the command line -----------------------------------------------------------------------------
 
 COMMANDS = [
+    (["learn", "people.csv", "-o", "m.fc", "--sep", ";;"], "a separator is one character, found"),
+    (["learn", "people.csv", "-o", "m.fc", "--kind", "agee=count"], "did you mean 'age'"),
+    (
+        ["learn", "people.csv", "-o", "m.fc", "--learner", "factorised", "--test", "notes.txt"],
+        "the rows to score on have none of the model's columns",
+    ),
+    (["query", "model.fc", "--predict", "sex", "--given", "age=50..40"], "nothing lies in"),
+    (["query", "model.fc", "--expect", "sex"], "ask --predict"),
+    (["init", "people.csv", "people.csv", "-o", "twice.toml"], "people.csv is named twice"),
+    (["demo", "--data", "people.csv"], "--label COLUMN (the table has id, age"),
+    (["serve", "model.fc", "--token-file", "nowhere"], "in nowhere: No such file or directory"),
     (["learn", "nowhere.csv", "-o", "m.fc"], "no such file: nowhere.csv"),
     (["learn", "empty.csv", "-o", "m.fc"], "empty.csv is empty"),
     (["learn", "heads.csv", "-o", "m.fc"], "the table has no row"),
@@ -82,6 +93,13 @@ COMMANDS = [
     (["init", "people.csv"], "a federation has two or more tables"),
     (["federate", "nowhere.toml"], "nowhere.toml"),
 ]
+
+
+def test_a_port_is_one_that_there_is(folder: Path) -> None:
+    for command, port, message in (("serve", "99999", "65535"), ("explore", "-1", "equal to 0")):
+        answer = CliRunner().invoke(app, [command, str(folder / "model.fc"), "--port", port])
+        assert answer.exit_code == 2  # a usage error; 99999 was taken for 34463
+        assert message in " ".join(answer.output.split())
 
 
 @pytest.mark.parametrize(("words", "message"), COMMANDS, ids=lambda w: " ".join(w)[:50])

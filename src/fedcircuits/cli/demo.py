@@ -106,7 +106,10 @@ def _own(out: Output, data: Path, label: str | None, sep: str | None, seed: int)
     """Return a table of the user's own with a quarter of its rows held out."""
     frame = read(data, sep=sep)
     if label is None or label not in frame.columns:
-        said = unknown_name("column", label or "", map(str, frame.columns), "the table")
+        names = [str(name) for name in frame.columns]
+        said = f"the table has {', '.join(names)}"
+        if label is not None:
+            said = unknown_name("column", label, names, "the table")
         raise FedcircuitsError(f"say which column is predicted: --label COLUMN ({said})")
     if is_number(frame[label]):
         raise FedcircuitsError(

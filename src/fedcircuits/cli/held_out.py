@@ -14,8 +14,15 @@ from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.report.scores import label_scores
+from fedcircuits.schema.shown import some
 
 FEWEST_ROWS = 50  # with fewer, a fifth of the rows says nothing
+
+
+def check_share(share: float) -> None:
+    """Refuse a share of held-out rows that is none."""
+    if not 0 <= share < 1:
+        raise FedcircuitsError(f"--holdout is a share from 0 to below 1, found {share}")
 
 
 def split(rows: pd.DataFrame, share: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame] | None:
@@ -26,8 +33,7 @@ def split(rows: pd.DataFrame, share: float, seed: int) -> tuple[pd.DataFrame, pd
         share: of the rows that are held out.
         seed: of the random choice.
     """
-    if not 0 <= share < 1:
-        raise FedcircuitsError(f"--holdout is a share from 0 to below 1, found {share}")
+    check_share(share)
     if share == 0 or len(rows) < FEWEST_ROWS:
         return None
     held = np.random.default_rng(seed).permutation(len(rows)) < round(share * len(rows))
@@ -46,6 +52,11 @@ def scores(
         prior: rows that it was learned from, for the baselines.
     """
     known = [name for name in model.schema.names if name in test.columns]
+    if not known:
+        raise FedcircuitsError(
+            f"the rows to score on have none of the model's columns ({some(model.schema.names)}); "
+            f"they have {some(map(str, test.columns))}"
+        )
     rows = test[known]
     baseline = learn(prior[list(model.schema.names)], learner="factorised", schema=model.schema)
     found: dict[str, Any] = {

@@ -21,6 +21,11 @@ def run(
     force: bool,
 ) -> None:
     """Read the tables, write the federation file, and show what was found."""
+    twice = [file for at, file in enumerate(files) if file in files[:at]]
+    if twice:
+        raise FederationError(
+            f"{twice[0]} is named twice: a federation has a table for each client"
+        )
     if len(files) < 2:
         raise FederationError(
             "a federation has two or more tables, found one; for one table: "

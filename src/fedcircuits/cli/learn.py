@@ -46,6 +46,7 @@ def run(
     rows_in_memory: int | None = None,
 ) -> None:
     """Learn, save, and score on rows that were not learned from."""
+    held_out.check_share(holdout)
     memory: dict[str, Any] = {} if rows_in_memory is None else {"rows_in_memory": rows_in_memory}
     beyond = _beyond_memory(data, learner, memory)
     if beyond is None:

@@ -167,6 +167,8 @@ class Output:
 AS_TYPED = {
     "unknown='missing'": "--unknown missing",
     "expectation()": "--expect",
+    "ask predict_proba": "ask --predict",
+    ", or ask with impossible='nan'": "",
     "condition(...).sample()": "--sample with --given",
     "pass id=": "name it in the file: id = 'COLUMN'",
 }

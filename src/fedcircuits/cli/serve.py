@@ -93,7 +93,8 @@ def _token(out: Output, file: Path | None) -> tuple[str, bool]:
             token = file.read_text(encoding="utf-8").strip()
             open_to_others = file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
         except (OSError, UnicodeDecodeError) as error:
-            raise FedcircuitsError(f"cannot read the token in {file}: {error}") from None
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise FedcircuitsError(f"cannot read the token in {file}: {why}") from None
         if open_to_others:
             _note(out, f"{file} can be read by others on this machine: chmod 600 {file}")
         return _long_enough(token, str(file)), False

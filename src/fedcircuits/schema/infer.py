@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedcircuits.errors import FedcircuitsWarning, SchemaError
+from fedcircuits.errors import FedcircuitsWarning, SchemaError, unknown_name
 from fedcircuits.schema.grids.decimals import decimals_of
 from fedcircuits.schema.grids.sketch import MANY_VALUES
 from fedcircuits.schema.numbers import coerced
@@ -47,10 +47,8 @@ def infer_variables(
     for what, named in (("kinds", kinds), ("domains", domains), ("units", units)):
         strangers = sorted(set(named) - set(frame.columns))
         if strangers:
-            raise SchemaError(
-                f"{what} names column(s) the table does not have: "
-                f"{', '.join(map(repr, strangers))}; it has {', '.join(map(repr, frame.columns))}"
-            )
+            unknown = unknown_name("column", strangers[0], map(str, frame.columns), "the table")
+            raise SchemaError(f"{what}: {unknown}")
     for name, kind in kinds.items():
         if kind not in KINDS:
             raise SchemaError(f"kinds[{name!r}] is one of {', '.join(KINDS)}, found {kind!r}")

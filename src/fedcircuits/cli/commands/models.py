@@ -203,7 +203,9 @@ def report(
 
 def explore(
     model: Annotated[Path, typer.Argument(help="A model file.")],
-    port: Annotated[int, typer.Option(help="Port; 0 takes one that is free.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port; 0 takes one that is free.")
+    ] = 0,
     json: Json = False,
 ) -> None:
     """Start a page on this machine where evidence is set and every distribution moves with it.
@@ -223,7 +225,9 @@ def explore(
 def serve(
     model: Annotated[Path, typer.Argument(help="A model file.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")
+    ] = 8000,
     token_file: Annotated[
         Path | None,
         typer.Option(help="File with the token; else FEDCIRCUITS_TOKEN, else a new one."),

@@ -104,6 +104,10 @@ def _listed(variable: Variable, text: str, option: str) -> Any:
         low, high = (
             _value(variable, end, option) if end.strip() else None for end in text.split("..", 1)
         )
+        if low is not None and high is not None and not isinstance(low, str) and low > high:
+            raise QueryError(
+                f"{option} {variable.name}: nothing lies in {text!r}, whose lower end comes first"
+            )
         return between(low, high)
     if "|" in text:
         return one_of([_value(variable, part.strip(), option) for part in text.split("|")])

@@ -123,6 +123,8 @@ def _from_file(file: IO[bytes], name: str = "the file", sep: str | None = None) 
         if start == b"PAR1":
             return pd.read_parquet(file)
         frame = read_csv(file, sep, name)
+    except SchemaError:
+        raise
     except pd.errors.EmptyDataError:
         raise SchemaError(f"{name} is empty") from None
     except (ValueError, OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
