@@ -378,4 +378,4 @@ def test_init_leaves_out_keys_and_free_text(tmp_path: Path) -> None:
     assert trained.exit_code == 0, trained.output
     assert fc.load(tmp_path / "m.fc").schema.names == ("x", "y")
     refused = CliRunner().invoke(app, ["provision", str(file)])
-    assert "drop: each party chooses its own columns, `columns` in its policy" in refused.output
+    assert "each party chooses its own columns: `columns` in its policy" in refused.output

@@ -144,7 +144,9 @@ def with_key(key: Any, n: int = 40) -> dict[str, pd.DataFrame]:
     ids=["text", "category dtype", "numbers"],
 )
 def test_a_column_unique_to_each_row_stops_a_federation_without_id(key: Any) -> None:
-    with pytest.raises(FederationError, match=r"column 'key' holds .*name it as the id, drop it"):
+    with pytest.raises(
+        FederationError, match=r"column 'key' holds .*name it as the id, leave it out"
+    ):
         fc.federate(with_key(key), learner="factorised")
     assert "key" not in fc.federate(with_key(key), id="key", learner="factorised").schema
 
