@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedcircuits.density import Density
 from fedcircuits.jsonable import plain_json
 from fedcircuits.report.page import trained_for
 from fedcircuits.schema import Schema, Variable
@@ -14,7 +15,7 @@ from fedcircuits.schema import Schema, Variable
 def examples(model: Any) -> dict[str, Any]:
     """Returns the body of an example request for every question that the model can answer."""
     schema: Schema = model.schema
-    if not hasattr(model, "log_prob"):  # a classifier
+    if not isinstance(model, Density):  # a classifier
         others = [v for v in schema if v.name != model.label]
         row = {v.name: _plain(v) for v in others[:2]}
         return {"predict_proba": plain_json({"rows": [row], "target": model.label})}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedcircuits.density import Density
 from fedcircuits.errors import QueryError
 from fedcircuits.jsonable import plain_json
 from fedcircuits.schema import Schema, Variable
@@ -84,7 +85,7 @@ class Questions:
         """p(target | row) of every row."""
         frame = self._frame(rows)
         how = {"unknown": unknown}
-        if hasattr(self.model, "log_prob"):  # a classifier knows no impossible evidence
+        if isinstance(self.model, Density):  # a classifier knows no impossible evidence
             how["impossible"] = impossible
         proba = self._method("predict_proba")(frame, target, **how)
         return _answer(

@@ -35,7 +35,14 @@ from fedcircuits.federation.agreement._shared.validation import (
     only_rows,
 )
 from fedcircuits.federation.agreement.anchors import Anchors
-from fedcircuits.federation.agreement.base import Rule, described, joined
+from fedcircuits.federation.agreement.base import (
+    MayPoolTrees,
+    MayTilt,
+    Rule,
+    described,
+    joined,
+    keeps_label,
+)
 from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.latent import Latent, automatic_clusters
 from fedcircuits.federation.agreement.product import ProductOfClasses
@@ -155,8 +162,7 @@ def _with_heads_tried(
 
 def _takes_head(rule: Rule) -> bool:
     """Whether trees are pooled into a rule's posterior of the label."""
-    given = (getattr(rule, name, False) for name in ("tilt", "head"))
-    return all(given) and not getattr(rule, LABEL_PRIVATE, False)
+    return isinstance(rule, MayPoolTrees) and rule.tilt and rule.head and not keeps_label(rule)
 
 
 def within_budget(rules: Sequence[Rule], n_rows: int, n_classes: int) -> list[Rule]:
@@ -202,7 +208,7 @@ def _best(rules: list[Rule], scores: Mapping[Rule, m.Judged], measure: str) -> t
 
 def title(rule: Rule) -> str:
     """The name of a rule, with the setting that tells two candidates of one name apart."""
-    return f"{rule.name}, tilt=False" if getattr(rule, "tilt", True) is False else rule.name
+    return f"{rule.name}, tilt=False" if isinstance(rule, MayTilt) and not rule.tilt else rule.name
 
 
 def _why(

@@ -48,6 +48,41 @@ class Rule(Protocol):
         ...
 
 
+@runtime_checkable
+class MayKeepLabel(Protocol):
+    """A rule that can keep the label out of what its messages say of single rows."""
+
+    @property
+    def label_private(self) -> bool:
+        """Whether its settings do so."""
+        ...
+
+
+@runtime_checkable
+class MayTilt(Protocol):
+    """A rule that can fit one tilt for the label by all clients together."""
+
+    @property
+    def tilt(self) -> bool:
+        """Whether its settings ask for one."""
+        ...
+
+
+@runtime_checkable
+class MayPoolTrees(MayTilt, Protocol):
+    """A rule that can pool boosted trees into the tilt's posterior of the label."""
+
+    @property
+    def head(self) -> bool:
+        """Whether its settings ask for them."""
+        ...
+
+
+def keeps_label(rule: Rule) -> bool:
+    """Return whether a rule keeps the label out of what is said of single rows."""
+    return isinstance(rule, MayKeepLabel) and rule.label_private
+
+
 def described(rule: Rule) -> str:
     """Return a rule's name with the options that are not the default, as a plan names it."""
     own: tuple[Field[Any], ...] = fields(rule) if is_dataclass(rule) else ()

@@ -12,8 +12,8 @@ from typing import Any
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.agreement.anchors import Anchors
-from fedcircuits.federation.agreement.auto import LABEL_PRIVATE, TRIAL, possible, with_private
-from fedcircuits.federation.agreement.base import Rule, described, joined
+from fedcircuits.federation.agreement.auto import TRIAL, possible, with_private
+from fedcircuits.federation.agreement.base import Rule, described, joined, keeps_label
 from fedcircuits.federation.agreement.by_name import RULES
 from fedcircuits.federation.server.server import Planner, Server
 from fedcircuits.federation.wire import requests as m
@@ -102,7 +102,7 @@ def _planned(
     return tuple(
         m.PlannedRule(
             described(rule),
-            (*rule.steps(unsent if getattr(rule, LABEL_PRIVATE, False) else facts), *trial),
+            (*rule.steps(unsent if keeps_label(rule) else facts), *trial),
         )
         for rule in rules
     )
