@@ -75,6 +75,7 @@ def test_pipelines_and_grid_search_work(shop: tuple[pd.DataFrame, pd.Series]) ->
     assert set(search.best_params_) == {"circuitclassifier__options"}
 
 
+@pytest.mark.slow
 def test_cross_validation_on_arrays() -> None:
     X, y = load_wine(return_X_y=True)
     found = cross_val_score(fc.CircuitClassifier(), X, y, cv=3)
