@@ -23,6 +23,7 @@ from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FedcircuitsWarning, FederationError
 from fedcircuits.federation.client.client import Client
+from fedcircuits.federation.client.parts import Parts
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy, PolicyError
 from fedcircuits.federation.server.server import Server
@@ -281,11 +282,12 @@ def test_clusters_and_models_are_of_enough_rows() -> None:
     client._groups[CLUSTERS] = codes
     fits = [m.Fit((Job(JOB, ("height",), CLUSTERS, part),), False).to_bytes() for part in (0, 1)]
     told = [m.Fitted.from_bytes(member.handle("fit", fit)).models for fit in fits]
-    assert [[each.rows for each in models] for models in told] == [[156.0], []]
+    # Four rows that are a group of their own go with the others.
+    assert [[each.rows for each in models] for models in told] == [[160.0], []]
 
     member = ready(Policy(min_rows=5))
     client = member._client
-    client._least, client._groups[CLUSTERS] = 0, codes
+    client._least, client._parts, client._groups[CLUSTERS] = 0, Parts(), codes
     assert "rows behind a model below" in error_of(member.handle("fit", fits[1]))
     assert "rows of a cluster below the smallest" in error_of(member.handle("cluster", request))
 

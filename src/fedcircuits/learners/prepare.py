@@ -262,7 +262,7 @@ def column_warnings(table: Table) -> list[str]:
         if not seen.any():
             warnings.append(f"{variable.name!r} has no value in the training rows")
             continue
-        if np.ptp(column[seen]) == 0:
+        if (column[seen] == column[seen][0]).all():  # all missing, as a state, among them
             warnings.append(f"{variable.name!r} is constant in the training rows")
             continue
         key = np.where(seen, column, np.nan).tobytes()

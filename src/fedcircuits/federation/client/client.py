@@ -29,7 +29,6 @@ from fedcircuits.federation.client.clustering import (
     strata_of_label,
     unnamed,
 )
-from fedcircuits.federation.client.describe import describe
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
 from fedcircuits.federation.client.federated_kmeans import Cells
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, for_job, label_counts
@@ -40,6 +39,8 @@ from fedcircuits.federation.client.label.heads_across import HeadsAcross
 from fedcircuits.federation.client.label.validation import Validation
 from fedcircuits.federation.client.mailbox import Mailbox
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
+from fedcircuits.federation.client.parts import Parts
+from fedcircuits.federation.client.rare_states import without_rare_states
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import check_secret
@@ -114,6 +115,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         self._noise = KeyedNoise(self._mail.key.own("noise"))
         self._cells = Cells(min_rows)
         self._least = min_rows
+        self._parts = Parts(min_rows)
         self._use = None
         self._groups, self._models, self._tilts, self._tilted = {}, {}, {}, {}
         self._sessions = Sessions(name)
@@ -142,14 +144,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
 
     @handles(m.DESCRIBE)
     def _describe(self, request: m.Describe) -> m.Description:
-        found = describe(
-            self._frame,
-            self._kinds,
-            self._missing_values,
-            request.min_rows,
-            sketch_levels=not self._learner.takes_levels,
-        )
-        return replace(found, tilts=self._learner.tilts)
+        return self._described(request.min_rows)
 
     @handles(m.PROPOSE)
     def _propose(self, request: m.Plan) -> m.Consent:
@@ -166,6 +161,9 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
             missing_values=self._missing_values,
             missing_as_state=True,
         )
+        if self._least > 1:
+            self._table = without_rare_states(self._table, self._least)
+        self._parts.begin(request.to_bytes(), self._told_classes())
         cells = self._table.values.tobytes(), self._table.observed.tobytes()
         self._mail.begin(request.to_bytes(), *cells)
         return m.Ready(len(self._table), label_counts(self._have(), self._label))
@@ -182,9 +180,8 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         rng = named_rng(self._seed, self.name, request.group)
         # Without a column besides the label there is one cluster (in each class): no more is told.
         n_clusters = request.n_clusters if columns else 1
-        index, stratum_of = cluster_rows(
-            table.columns(columns) if columns else table, strata, n_clusters, rng, self._least
-        )
+        shown = self._to_cluster(columns) if columns else table
+        index, stratum_of = cluster_rows(shown, strata, n_clusters, rng, self._least)
         self._groups[request.group] = index
         rows = np.bincount(index, minlength=stratum_of.size).astype(np.int32)
         sent = index[self._aligned.rows] if request.send_rows else index[:0]
@@ -238,6 +235,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         index, sums = self._near(request)
         counted = np.ones(index.size, dtype=bool)
         counted[self._aligned.chosen(request.elsewhere)] = False
+        counted = self._parts.chosen(counted)
         rows = sums["rows"]
         once = np.bincount(index[(index >= 0) & counted], minlength=rows.size).astype(float)
         # Neither those counted here nor those counted elsewhere are a group that is too small.
@@ -283,7 +281,8 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
 
     def _fit_job(self, job: Job, reports: list[Any]) -> Models:
         """The models of one job: one, or one for each class (`jobs.py`)."""
-        table, groups = self._have(), self._groups
+        asked = {each for each in (job.group, job.classes) if each is not None}
+        table, groups = self._have(), {g: self._parts.grouped(self._groups[g]) for g in asked}
         if self._use is not None:
             table = table.rows(self._use)
             groups = {name: group[self._use] for name, group in groups.items()}
@@ -329,7 +328,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
             use = rng.random(len(self._have())) < request.share
             use[self._aligned.rows] = False
             use[self._aligned.chosen(request.choice)] = True
-            self._use = use
+            self._use = self._parts.chosen(use)
         return m.Ready(len(self._have()), [])
 
     @handles(m.BRANCH)

@@ -14,6 +14,8 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Kind, Schema, Sketch
 from fedcircuits.schema.identifiers import FEW_ROWS, identifiers
 from fedcircuits.schema.images import pixel_columns, pixel_variable
+from fedcircuits.schema.schema import variable_grid
+from fedcircuits.schema.variable import is_often_missing
 
 SKETCH_PARTS = ("heavy", "heavy_rows", "points", "point_rows", "point_spreads", "ends")
 
@@ -80,6 +82,28 @@ def describe(
         replace(v, domain=None) for v in schema if not v.is_coded and not v.closed
     )
     return m.Description(public.to_json(), len(frame), missing, exact, sketches)
+
+
+def own_schema(described: m.Description, label: str | None) -> Schema:
+    """The schema on the client's own grids: what a server agrees on where nobody else has a column.
+
+    Args:
+        described: what the client says of its columns.
+        label: has no state for missing values.
+    """
+    changed = []
+    for variable in Schema.from_json(described.schema):
+        parts = {p: described.sketches.get(f"{variable.name}\x1f{p}") for p in SKETCH_PARTS}
+        missing = described.n_missing.get(variable.name, 0)
+        sketched = all(part is not None for part in parts.values())
+        if (variable.is_coded or sketched) and is_often_missing(missing, described.n_rows):
+            variable = replace(variable, missing_state=variable.name != label)
+        if sketched and not variable.is_coded:
+            sketch = Sketch(**parts, exact=described.exact[variable.name])  # type: ignore[arg-type]
+            whole = Sketch.merge([sketch], variable.domain if variable.closed else None)
+            variable = variable.with_grid(variable_grid(variable, whole))
+        changed.append(variable)
+    return Schema(tuple(changed))
 
 
 def _identifier(name: str, why: str) -> str:

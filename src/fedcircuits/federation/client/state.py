@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.client.aligned_rows import AlignedRows
+from fedcircuits.federation.client.describe import describe, own_schema
 from fedcircuits.federation.client.jobs import labels
 from fedcircuits.federation.client.mailbox import Mailbox
 from fedcircuits.federation.client.own_learner import OwnLearner
+from fedcircuits.federation.client.parts import Parts
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import Grouping, ModelName
 from fedcircuits.schema import Table
 
@@ -23,6 +29,10 @@ class ClientState:
     """The state of a client, which `Client` sets and the methods for messages read and change."""
 
     name: str
+    _frame: pd.DataFrame  # without the ids
+    _kinds: dict[str, Any]
+    _missing_values: tuple[object, ...]
+    _least: int  # rows of a group, by the policy; 0 without one
     _ids: pd.Series[Any] | None
     _secret: str
     _seed: int
@@ -32,6 +42,7 @@ class ClientState:
     _learner: OwnLearner
     _aligned: AlignedRows
     _mail: Mailbox
+    _parts: Parts  # rows that no request has told apart
     _use: BoolArray | None  # rows to fit on, None for all
     _groups: dict[Grouping, IntArray]  # part of every row, -1 for none
     _models: dict[ModelName, Density]
@@ -43,6 +54,36 @@ class ClientState:
         if self._table is None:
             raise FedcircuitsError(f"client {self.name!r} was not sent the agreed schema yet")
         return self._table
+
+    def _described(self, min_rows: int) -> m.Description:
+        """What is said of the client's columns."""
+        levels = not self._learner.takes_levels
+        found = describe(
+            self._frame, self._kinds, self._missing_values, min_rows, sketch_levels=levels
+        )
+        return replace(found, tilts=self._learner.tilts)
+
+    def _to_cluster(self, columns: list[str]) -> Table:
+        """Columns to cluster rows on; with a policy on the client's own grids.
+
+        The server's could show one column: where a grid has one state, or the categories that rows
+        have come after many others, codes of all columns would be codes of the rest.
+        """
+        if self._least <= 1:
+            return self._have().columns(columns)
+        schema = own_schema(self._described(self._least), self._label).select(columns)
+        return schema.encode(
+            self._frame[columns], missing_values=self._missing_values, missing_as_state=True
+        )
+
+    def _told_classes(self) -> IntArray:
+        """(n,) groups of rows that are told in any case: classes of a label that has categories."""
+        table = self._have()
+        coded = self._label in table.schema and table.schema[self._label or ""].is_coded
+        if not coded:
+            return np.zeros(len(table), dtype=np.int64)
+        codes, known = self._classes()
+        return np.where(known, codes, -1)
 
     def _classes(self) -> tuple[IntArray, BoolArray]:
         """(n,) class of every row, and whether it is known."""

@@ -111,9 +111,12 @@ class Guarded:
         }
         failed = _failure(answer)
         refusal = None
-        if failed is None and step >= 0 and name_of_reply not in run.spent.replies:
+        if failed is None and name_of_reply not in run.spent.replies:
             facts["bits"], facts["epsilon"], refusal = self._cost(run, verb, request, answer)
-        if step >= 0:  # also where it failed or is refused: that says something, too
+            if step < 0 and (facts["bits"] or facts["epsilon"]):
+                # The table is another one than when this was asked, though it is described alike.
+                name = facts["request"] = f"{name} {name_of_reply}"
+        if facts["request"]:  # also where it failed or is refused: that says something, too
             run.spent.add(name, name_of_reply, verb.name, step, facts["bits"], facts["epsilon"])
         if refusal is not None:
             return self._audit.refuse(verb.name, len(data), sender, refusal, **facts)

@@ -38,7 +38,7 @@ class Coding(ClientState):
     @handles(m.CODES)
     def _codes(self, request: m.AskCodes) -> m.Sealed:
         """The cluster of each named row, for the label's owner alone."""
-        table = self._have().columns([c for c in request.columns if c != self._label])
+        table = self._to_cluster([c for c in request.columns if c != self._label])
         nowhere = np.zeros(len(table), dtype=np.int64)
         rng = named_rng(self._seed, self.name, CODES)
         codes, _ = cluster_rows(table, nowhere, min(request.n_codes, m.MOST_CODES), rng)
@@ -65,7 +65,7 @@ class Coding(ClientState):
         inside = np.zeros(len(table), dtype=bool)
         inside[self._aligned.named(request.rows)] = True
         taking = taking & inside & (True if self._use is None else self._use)
-        rows = np.flatnonzero(taking)
+        rows = np.flatnonzero(self._parts.chosen(taking))
         learner = self._learner.of_densities(None)
         if not isinstance(learner, LearnsTilt) or np.unique(classes[rows]).size < 2:
             raise FederationError(f"client {self.name!r} has no two classes to compare")

@@ -21,7 +21,7 @@ from fedcircuits.schema import Table
 
 # Least rows behind sums: with eight models there are 2,808 sums, fewer than scores of so many rows
 # (24 each). Weights of tables and trees at which the loss is expanded.
-LEAST_ROWS = 128
+LEAST_ROWS, MOST_MODELS = 128, 8
 WEIGHTS = np.array([0.5, 0.5, 0.5])
 
 
@@ -34,11 +34,11 @@ class ScoresHeads(ClientState):
         codes, known = self._classes()
         rows = np.flatnonzero(known)
         table, labels = self._have().columns(request.columns).rows(rows), codes[rows]
-        clients = [model.client for model in request.models]
+        clients = [model.client for model in request.models[:MOST_MODELS]]
         shares = np.log(request.counts / request.counts.sum())
         least = max(LEAST_ROWS, request.min_rows)
-        scores = [_scores(table, model) for model in request.models]
-        found = expanded(scores, labels, shares, least)
+        scores = [_scores(table, model) for model in request.models[:MOST_MODELS]]
+        found = expanded(scores, labels, shares, least, self._least)
         if request.halves:
             mine = self._own_scores(request, table, labels)
             found = found.beside(expanded([mine[0]], mine[1], shares, least))
@@ -99,19 +99,29 @@ class Expanded:
 
 
 def expanded(
-    scores: Sequence[FloatArray], labels: IntArray, log_shares: FloatArray, least: int
+    scores: Sequence[FloatArray],
+    labels: IntArray,
+    log_shares: FloatArray,
+    least: int,
+    together: int = 0,
 ) -> Expanded:
     """Slopes and curvatures of the rows' loss where each model answers alone.
+
+    Whoever makes up models can have them score a single row. Models are therefore left out, their
+    sums zero, by which some combination of scores would be about fewer rows than `together`.
 
     Args:
         scores: of each model (n, L, 3).
         labels: (n,) classes.
         log_shares: (Y,) of the rows.
         least: rows; with fewer all sums are zero.
+        together: rows that any combination of sums is about.
     """
     n_models, n_classes, n = len(scores), log_shares.size, labels.size
     shares = one_less(log_shares[None])[0]  # (L,)
     n_logits, n_scores = shares.size, PARTS * n_models
+    taken = models_of_many_rows(scores, shares, together)
+    scores = [each if ok else np.zeros_like(each) for each, ok in zip(scores, taken, strict=True)]
     width = n_scores + n_logits
     losses, slopes = np.zeros(n_models), np.zeros((n_models, width))
     curvatures = np.zeros((n_models, width, width))
@@ -124,10 +134,11 @@ def expanded(
     place = [slice(PARTS * at, int(end)) for at, end in enumerate(ends)]
     first = n_classes - n_logits
     truth = np.eye(n_classes)[labels][:, first:]  # (n, L)
-    for at, own in enumerate(scores):
+    for at in np.flatnonzero(taken):
+        own = scores[at]
         tables = own[:, :, 0] + shares
         losses[at] = -log_softmax(whole(tables))[np.arange(n), labels].sum()
-        logits = own @ WEIGHTS + (WEIGHTS[0] + WEIGHTS[1]) * shares  # (n, L)
+        logits = logits_alone(own, shares)
         p = np.exp(log_softmax(whole(logits)))[:, first:]
         mean = (p * logits).sum(axis=1, keepdims=True)
         away = (p - truth - p * (logits - mean)).reshape(-1)
@@ -140,7 +151,50 @@ def expanded(
                 block = weighted[i].T @ flat[j] - mixed[i].T @ mixed[j]
                 curvatures[at, mine, theirs] = block
                 curvatures[at, theirs, mine] = block.T
-    return Expanded(np.full(n_models, n), losses, slopes, curvatures)
+    return Expanded(np.where(taken, n, 0), losses, slopes, curvatures)
+
+
+def logits_alone(scores: FloatArray, shares: FloatArray) -> FloatArray:
+    """(n, L) logits of a model's scores (n, L, 3) alone; (L,) of the class shares."""
+    return np.asarray(scores @ WEIGHTS + (WEIGHTS[0] + WEIGHTS[1]) * shares)
+
+
+def models_of_many_rows(
+    scores: Sequence[FloatArray], shares: FloatArray, together: int
+) -> BoolArray:
+    """(M,) which models to take: every combination of their scores is about many rows.
+
+    Of the squares of any combination of scores, and of any that is weighted by p (1 - p) of one of
+    the models, a row has at most 1 / `together`: the most that it can have is its leverage.
+
+    Args:
+        scores: of each model (n, L, 3).
+        shares: (L,) logits of the class shares.
+        together: rows; with one or none all models are taken.
+    """
+    taken = np.ones(len(scores), dtype=bool)
+    if together <= 1:
+        return taken
+    n, n_logits = scores[0].shape[:2] if scores else (0, 1)
+    kept = [np.broadcast_to(np.eye(n_logits), (n, n_logits, n_logits))]
+    weights = [np.ones((n, n_logits))]
+    for at, each in enumerate(scores):
+        p = np.exp(log_softmax(whole(logits_alone(each, shares))))[:, -n_logits:]
+        more, columns = [*weights, p * (1 - p)], np.concatenate([*kept, each], axis=2)
+        taken[at] = all(_leverage(columns * np.sqrt(w)[:, :, None]) * together <= 1 for w in more)
+        if taken[at]:
+            weights, kept = more, [*kept, each]
+    return taken
+
+
+def _leverage(columns: FloatArray) -> float:
+    """The largest share that one row has of the squares of a combination of columns (n, L, d)."""
+    n, n_logits, width = columns.shape
+    flat = columns.reshape(n * n_logits, width)
+    scale = np.sqrt((flat**2).sum(axis=0))
+    u, size, _ = np.linalg.svd(flat / np.where(scale > 0, scale, 1.0), full_matrices=False)
+    u = u[:, size > size.max(initial=0.0) * 1e-7]
+    return float((u**2).reshape(n, n_logits, -1).sum(axis=(1, 2)).max(initial=0.0))
 
 
 def halves(labels: IntArray, rng: np.random.Generator) -> BoolArray:

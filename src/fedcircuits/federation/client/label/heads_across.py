@@ -130,7 +130,8 @@ class HeadsAcross(ClientState):
     def _labelled(self, held: BoolArray) -> tuple[IntArray, BoolArray]:
         """(n,) class of every row, and whether it takes part: left-out rows do in a trial too."""
         classes, known = self._classes()
-        return classes, known if self._use is None else known & (self._use | held)
+        taking = known if self._use is None else known & (self._use | held)
+        return classes, self._parts.chosen(taking)
 
     @handles(m.POOL_ACROSS)
     def _pool_across(self, request: m.PoolAcross) -> m.PooledAcross:
@@ -138,7 +139,9 @@ class HeadsAcross(ClientState):
         own = self._mail.key.public
         codes, known = self._classes()
         named = self._aligned.named(request.rows)
-        take = known[named]
+        inside = np.zeros(known.size, dtype=bool)
+        inside[named] = True
+        take = self._parts.chosen(inside & known)[named]
         if own != request.key or not take.any():
             return m.PooledAcross(own, None, False)
         place = np.full(len(codes), -1, dtype=np.int64)

@@ -139,7 +139,7 @@ class Tilting(ClientState):
                 taking = taking & inside
         if self._use is not None:
             taking = taking & self._use
-        rows = np.flatnonzero(taking)
+        rows = np.flatnonzero(self._parts.chosen(taking))
         if request.mixed and isinstance(learner, LearnsForMixing):
             learner = learner.for_mixing()
         assert isinstance(learner, LearnsTilt)

@@ -180,7 +180,9 @@ class Validation(Tilting):
         """Label codes of named rows, and whether they are known."""
         rows = self._aligned.named(name)
         codes, known = labels(self._have(), self._label, self.name)
-        return codes[rows], known[rows]
+        named = np.zeros(codes.size, dtype=bool)
+        named[rows] = True
+        return codes[rows], self._parts.chosen(named & known)[rows]
 
     @handles(m.ASK)
     def _ask(self, request: m.Ask) -> m.Answer:

@@ -128,6 +128,7 @@ SCORE_HEADS = declare(
         ),
         costly=True,
         keeps_reply=False,
+        most=16,
         asks=_score_heads,
         groups={"rows of a sum": lambda reply: reply.n_rows},
     )
