@@ -156,6 +156,42 @@ def test_classes_that_the_server_makes_up_do_not_tell_rows() -> None:
     assert np.bincount(atoms(server)).size > 10
 
 
+def test_sums_around_centres_of_other_columns_do_not_tell_rows() -> None:
+    """`centres` of one column and of two: their borders lie close, rows between them are few."""
+    server, rng = bank(), np.random.default_rng(0)
+    group = Grouping(GroupingKind.ANCHORS, 0)
+    for at in range(120):
+        columns = (["salary"], ["salary", "age"], ["age"])[at % 3]
+        centres = np.column_stack([np.zeros(3), rng.random((3, len(columns)))])
+        ask = m.AskCentres(group, columns, centres, False, [], "")
+        server.ask("centres", ask, m.CentreSums)
+        ask_start = m.AskStart(columns, 2 + at % 7, False, 5)
+        server.ask("start", ask_start, m.Start)
+    cells = np.stack(list(server.member._client._cells._cells.values()))  # type: ignore[attr-defined]
+    told = np.unique(cells, axis=1, return_inverse=True)[1].reshape(-1)
+    assert np.bincount(told).min() >= 5
+    assert np.bincount(told).size > 10
+
+
+def test_effects_that_are_spread_over_codes_tell_no_row() -> None:
+    """`spread_codes` of one effect a code: tables that say the states of the rows of each code."""
+    server = bank()
+    told = server.ask("public_key", m.AskKey(), m.PublicKey)
+    assert isinstance(told, m.PublicKey)
+    server.ask("peers", m.Peers({"bank": told.key}, {"bank": told.nonce}), m.Ready)
+    server.ask("name_rows", m.NameRows("all", NONE), m.Ready)
+    for n_codes in (256, 100, 30):
+        ask = m.AskCodes(COLUMNS, n_codes, "all", N, told.key, f"s{n_codes}")
+        assert isinstance(server.ask("codes", ask, m.Sealed), m.Sealed)
+        effects = m.SpreadCodes(COLUMNS, np.eye(256), np.zeros(256), np.ones(256))
+        spread = server.ask("spread_codes", effects, m.CodesSpread)
+        assert isinstance(spread, m.CodesSpread)
+        states = server.member._client._have()  # type: ignore[attr-defined]
+        kept = np.abs(spread.tables.g).max(axis=1) > 1e-9
+        assert kept.sum() <= len(states) / 5
+    assert np.bincount(atoms(server)).min() >= 5
+
+
 # --- labels ---------------------------------------------------------------------------------------
 
 

@@ -70,3 +70,25 @@ def test_a_poisoned_model_is_its_clients_error(what: str) -> None:
     np.testing.assert_allclose(
         fed.log_prob(rows), honest.without("b").log_prob(rows), rtol=0, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("what", ["not a number", "looped"])
+def test_a_poisoned_model_of_all_rows_is_its_senders_error(what: str) -> None:
+    """Of `joint` one client sends the model that all have made."""
+
+    def spoil(verb: str, client: str, answer: bytes) -> bytes | Exception:
+        reply = m.RoundDone.from_bytes(answer) if verb == "round" else None
+        if reply is None or client != "a" or not reply.model.size:
+            return answer
+        record = encoding.unpack(m.model_bytes(reply.model))
+        arrays = dict(record.arrays)
+        POISON[what](arrays)
+        packed = m.model_array(encoding.pack(replace(record, arrays=arrays)))
+        asked = [x.data for x in engine.messages if x.to_client and x.client == "a"][-1]
+        name = m.request_name("a", "round", asked)
+        return replace(reply, model=packed).to_bytes(answers=name)
+
+    engine = Breaking(local(split("horizontal"), "mixture"), spoil)
+    with pytest.warns(FedcircuitsWarning, match="without the client 'a': a model that cannot be"):
+        fed = fc.federate(engine=engine, label=LABEL, agreement="joint")
+    assert sorted(fed.clients) == ["b", "c"]

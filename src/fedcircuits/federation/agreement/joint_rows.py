@@ -82,7 +82,11 @@ def _rounds(
             return None
         made = [client for client, reply in replies.items() if reply.made]
         if len(made) == len(replies):
-            return _fitted(server, job, take, replies)
+            try:
+                return _fitted(server, job, take, replies)
+            except ClientError as error:
+                drop_or_raise(server, error.client, error)
+                return None
         if made:
             raise ClientError(
                 made[0], "it has its model rounds before the others: all clients need the same "
@@ -105,8 +109,9 @@ def _fitted(
             for client, reply in replies.items()
         }
     else:
-        sent = next(reply for reply in replies.values() if reply.model.size)
-        models = dict.fromkeys(rows, take.decode(m.model_bytes(sent.model)))
+        sender, sent = next((c, reply) for c, reply in replies.items() if reply.model.size)
+        found = m.FittedModel(ModelName(job), sent.rows, sent.parameters, sent.model)
+        models = dict.fromkeys(rows, take.model(sender, found, server.schema))
     reports = {
         client: read_reports(client, (m.JobReports(job, reply.reports),))
         for client, reply in replies.items()

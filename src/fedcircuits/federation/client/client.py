@@ -113,9 +113,9 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         self._aligned = AlignedRows(name)
         self._mail = Mailbox(name, SealingKey(key), pins)
         self._noise = KeyedNoise(self._mail.key.own("noise"))
-        self._cells = Cells(min_rows)
         self._least = min_rows
         self._parts = Parts(min_rows)
+        self._cells = Cells(min_rows, self._parts)
         self._use = None
         self._groups, self._models, self._tilts, self._tilted = {}, {}, {}, {}
         self._sessions = Sessions(name)
@@ -253,7 +253,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
     @handles(m.TABLE_OF)
     def _table_of(self, request: m.AskTable) -> m.JointTable:
         """How often parts of one grouping meet anchors."""
-        a, k = self._groups[request.anchors], self._groups[request.group]
+        a, k = (self._parts.grouped(self._groups[g]) for g in (request.anchors, request.group))
         counts = np.zeros((request.n_anchors, request.n_clusters))
         known = (a >= 0) & (k >= 0)
         np.add.at(counts, (a[known], k[known]), 1.0)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedcircuits.arrays import Arrays, IntArray
 from fedcircuits.federation.client.clustering import cluster_rows, features, nearest_centres
+from fedcircuits.federation.client.parts import Parts
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Table
 
@@ -23,10 +24,12 @@ class Cells:
 
     Args:
         least: smallest cell, at least `LEAST_ROWS`.
+        parts: of a client with a policy: cells of other columns are not told apart from these.
     """
 
-    def __init__(self, least: int = LEAST_ROWS) -> None:
+    def __init__(self, least: int = LEAST_ROWS, parts: Parts | None = None) -> None:
         self.least = max(least, LEAST_ROWS)
+        self._parts = Parts() if parts is None else parts
         self._cells: dict[tuple[tuple[str, ...], bool], IntArray] = {}  # (n,), -1 in no sum
 
     def start(
@@ -81,6 +84,7 @@ class Cells:
             rows = np.flatnonzero(cells == cell)
             to, at, counts = np.unique(wanted[rows], return_inverse=True, return_counts=True)
             moved[rows] = np.where(counts[at] >= self.least, to[at], to[counts.argmax()])
+        moved = self._parts.grouped(moved)
         pairs = np.stack([cells, moved], axis=1)
         refined = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
         self._cells[key] = np.where(cells >= 0, refined, -1)

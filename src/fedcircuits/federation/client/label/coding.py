@@ -41,8 +41,10 @@ class Coding(ClientState):
         table = self._to_cluster([c for c in request.columns if c != self._label])
         nowhere = np.zeros(len(table), dtype=np.int64)
         rng = named_rng(self._seed, self.name, CODES)
-        codes, _ = cluster_rows(table, nowhere, min(request.n_codes, m.MOST_CODES), rng)
-        self._groups[CODES] = codes
+        n_codes = min(request.n_codes, m.MOST_CODES)
+        codes, _ = cluster_rows(table, nowhere, n_codes, rng, self._least)
+        # What effects are spread over is told by their tables: codes are of enough rows, too.
+        self._groups[CODES] = codes = self._parts.grouped(codes)
         sent = codes[self._aligned.named(request.rows)].astype(np.uint8)
         return self._mail.seal(sent, request.key, PURPOSE, request.step, request.rows)
 
