@@ -15,7 +15,6 @@ import pytest
 
 from contracts.schemer import N, Schemer, clusters, people, plan, silo
 from fedcircuits.api.load import from_file_bytes
-from fedcircuits.federation.client.parts import Parts
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.policy.run import earlier_runs
 from fedcircuits.federation.wire import requests as m
@@ -70,42 +69,6 @@ def atoms(schemer: Schemer) -> Any:
 
 
 # --- groups of rows -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("least", [2, 5, 9])
-def test_whatever_groups_are_chosen_no_sum_or_difference_is_about_few_rows(least: int) -> None:
-    """All groups are unions of parts, and every part has enough rows."""
-    rng = np.random.default_rng(least)
-    for n in (4, 30, 200):
-        parts, seen = Parts(least), []
-        parts.begin(b"run", np.zeros(n, dtype=np.int64))
-        for _ in range(40):
-            if rng.random() < 0.5:
-                wanted = rng.random(n) < rng.random()
-                taken = parts.chosen(wanted)
-                assert not (taken & ~wanted).any()  # what is left out stays out
-                seen.append(taken.astype(int))
-            else:
-                seen.append(parts.grouped(rng.integers(0, rng.integers(1, 9), n)))
-        told = np.unique(np.stack(seen), axis=1, return_inverse=True)[1].reshape(-1)
-        assert np.bincount(told).min() >= min(least, n)
-        again = Parts(least)
-        again.begin(b"run", np.zeros(n, dtype=np.int64))
-        few = np.arange(n) < least - 1
-        assert not again.chosen(few).any()
-        kept = again.chosen(~few)
-        assert (~kept).sum() >= least or not kept.any()
-
-
-def test_parts_are_not_forgotten_by_agreeing_again() -> None:
-    parts = Parts(5)
-    first, other = np.zeros(20, dtype=np.int64), np.zeros(20, dtype=np.int64)
-    for name in (b"one", b"two", b"one"):
-        parts.begin(name, first)
-        half = np.arange(20) < 10 if name == b"one" else np.arange(20) < 7
-        parts.chosen(half)
-    other[:8] = 1  # splits the first half into eight and two
-    assert np.unique(parts.grouped(other)[:10]).size == 1
 
 
 def test_fits_that_leave_out_one_row_more_do_not_tell_it() -> None:

@@ -34,6 +34,8 @@ def without_rare_states(table: Table, least: int) -> Table:
         sums = np.bincount(states, np.where(counts[states] > 0, values[seen, at], 0.0), counts.size)
         told = _merged(counts, sums / np.maximum(counts, 1), least)
         moved = told[states] != states
+        if not moved.any():
+            continue
         values = values.copy() if values is table.values else values
         values[seen[moved], at] = state_values(variable)[told[states[moved]]]
     return table if values is table.values else replace(table, values=values)
