@@ -25,6 +25,7 @@ from contracts.engine import table
 from contracts.federations import ID, LABEL
 from contracts.held import is_held, let_go
 from contracts.loopback import own_network
+from contracts.schemer import GREEDY
 from contracts.silos import (
     NAMES,
     POLICY,
@@ -43,7 +44,8 @@ from fedcircuits.federation.agreement import Em
 from fedcircuits.federation.policy.run import earlier_runs
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CLUSTERS, JobId, JobKind, ModelName
-from fedcircuits.federation.wire.steps import Facts
+from fedcircuits.federation.wire.sealing import SealingKey
+from fedcircuits.federation.wire.steps import Facts, step
 
 pytest.importorskip("nvflare", reason="the extra [nvflare] is not installed")
 from fedcircuits.engines.nvflare.engine import Parties, free_port
@@ -211,7 +213,10 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
 def test_a_scheming_coordinator_is_refused_and_the_next_honest_run_works(
     place: Place,
 ) -> None:
-    """Row evidence, other columns, another schema, the label by clusters, one row as twenty."""
+    """Row evidence, other columns, another schema, the label by clusters, one row as twenty.
+
+    Before a plan is accepted and behind one.
+    """
     options = place.write("hybrid", agreement="product", seed=5)
     audit = place.kits / "a" / "audit.jsonl"
     before = earlier_runs(audit, "a")
@@ -245,6 +250,33 @@ def test_a_scheming_coordinator_is_refused_and_the_next_honest_run_works(
     refused = [line["verb"] for line in noted if not line["allowed"]]
     assert refused[-len(forged) :] == [verb for verb, _ in forged]
     assert earlier_runs(audit, "a") == before  # nothing was spent
+    with Parties(Kits(place.kits), read_parties(place.file).client_settings()) as engine:
+        # Behind a plan that is accepted, with everything in it that aggregates are asked by.
+        greedy = dataclasses.replace(
+            plan, seed=77, candidates=(m.PlannedRule("greedy", GREEDY),), common=(step(m.AGREE),)
+        )
+        assert isinstance(ask("propose", greedy), bytes)
+        number = next(at for at, each in enumerate(schema) if each["kind"] == "continuous")
+        binary = {**schema[number], "kind": "binary", "categories": [-1e9, 1e9], "domain": None}
+        wrong = [*schema[:number], binary, *schema[number + 1 :]]
+        assert "as it was described" in str(ask("agree", m.Agree(wrong, 77, LABEL)))
+        assert "not those of the plan" in str(ask("agree", m.Agree(schema, 77, None)))
+        assert isinstance(ask("agree", m.Agree(schema, 77, LABEL)), bytes)
+        others = [name for name in columns if name != LABEL]
+        forged = [
+            ("cluster", m.Cluster(CLUSTERS, [LABEL], 2, False, True)),
+            ("cluster", m.Cluster(CLUSTERS, others, 2, True, True)),
+            ("cluster", m.Cluster(CLUSTERS, others[:1], 2, False, True)),
+            ("send_label", m.AskLabel(np.zeros(0, np.uint8), SealingKey().public, "label/0")),
+            ("ask", m.Ask(ModelName(JobId(JobKind.SUBSPACE, 0)), "label", "v", 20, True)),
+            ("digests", m.AskDigests("salt", "a", "")),
+            ("align", m.Align(np.array([7] * 20))),
+            ("align", m.Align(np.array([7, 8]))),
+        ]
+        for verb, request in forged:
+            assert isinstance(ask(verb, request), str), verb
+    (scheme,) = [run for name, run in earlier_runs(audit, "a").items() if name not in before]
+    assert scheme.bits == scheme.epsilon == 0.0
     answer = told(coordinate(place))
     assert answer["dropped"] == {}
     assert same_bits(place, options)

@@ -118,6 +118,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         self._cells = Cells(min_rows, self._parts)
         self._use = None
         self._groups, self._models, self._tilts, self._tilted = {}, {}, {}, {}
+        self._counted = {}
         self._sessions = Sessions(name)
         self._branches = Branches(name)
         self._replies = KeptReplies()
@@ -182,6 +183,8 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         n_clusters = request.n_clusters if columns else 1
         shown = self._to_cluster(columns) if columns else table
         index, stratum_of = cluster_rows(shown, strata, n_clusters, rng, self._least)
+        kept, index = np.unique(self._parts.grouped(index), return_inverse=True)
+        index, stratum_of = index.reshape(-1), stratum_of[kept]
         self._groups[request.group] = index
         rows = np.bincount(index, minlength=stratum_of.size).astype(np.int32)
         sent = index[self._aligned.rows] if request.send_rows else index[:0]
@@ -202,6 +205,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         classes[rows] = unpack_codes(request.classes, rows.size, n_classes)
         counts = np.bincount(classes[classes >= 0], minlength=n_classes)
         classes[(classes >= 0) & (counts[classes] < self._least)] = -1
+        classes = self._parts.grouped(classes)
         self._groups[request.group] = classes
         counts = np.bincount(classes[classes >= 0], minlength=n_classes)
         return m.Ready(len(classes), [float(c) for c in counts])
@@ -253,7 +257,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
     @handles(m.TABLE_OF)
     def _table_of(self, request: m.AskTable) -> m.JointTable:
         """How often parts of one grouping meet anchors."""
-        a, k = (self._parts.grouped(self._groups[g]) for g in (request.anchors, request.group))
+        a, k = self._groups[request.anchors], self._groups[request.group]
         counts = np.zeros((request.n_anchors, request.n_clusters))
         known = (a >= 0) & (k >= 0)
         np.add.at(counts, (a[known], k[known]), 1.0)
@@ -281,8 +285,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
 
     def _fit_job(self, job: Job, reports: list[Any]) -> Models:
         """The models of one job: one, or one for each class (`jobs.py`)."""
-        asked = {each for each in (job.group, job.classes) if each is not None}
-        table, groups = self._have(), {g: self._parts.grouped(self._groups[g]) for g in asked}
+        table, groups = self._have(), self._groups
         if self._use is not None:
             table = table.rows(self._use)
             groups = {name: group[self._use] for name, group in groups.items()}

@@ -43,6 +43,7 @@ class ClientState:
     _aligned: AlignedRows
     _mail: Mailbox
     _parts: Parts  # rows that no request has told apart
+    _counted: dict[str, BoolArray]  # (n,) of the rows that have a name, those of sums
     _use: BoolArray | None  # rows to fit on, None for all
     _groups: dict[Grouping, IntArray]  # part of every row, -1 for none
     _models: dict[ModelName, Density]
@@ -84,6 +85,11 @@ class ClientState:
             return np.zeros(len(table), dtype=np.int64)
         codes, known = self._classes()
         return np.where(known, codes, -1)
+
+    def _counted_of(self, name: str) -> BoolArray:
+        """(n,) the rows of a name that sums are taken over."""
+        self._aligned.named(name)  # an error where there is no such name
+        return self._counted[name]
 
     def _classes(self) -> tuple[IntArray, BoolArray]:
         """(n,) class of every row, and whether it is known."""

@@ -64,10 +64,10 @@ class Coding(ClientState):
         for name, each, codes in zip(names, request.pieces, opened, strict=True):
             coded = _with_codes(coded, name, self._aligned.named(each.rows), codes, request.n_codes)
         classes, taking = labels(table, self._label, self.name)
-        inside = np.zeros(len(table), dtype=bool)
-        inside[self._aligned.named(request.rows)] = True
-        taking = taking & inside & (True if self._use is None else self._use)
-        rows = np.flatnonzero(self._parts.chosen(taking))
+        taking = (
+            taking & self._counted_of(request.rows) & (True if self._use is None else self._use)
+        )
+        rows = np.flatnonzero(taking)
         learner = self._learner.of_densities(None)
         if not isinstance(learner, LearnsTilt) or np.unique(classes[rows]).size < 2:
             raise FederationError(f"client {self.name!r} has no two classes to compare")

@@ -123,15 +123,12 @@ class HeadsAcross(ClientState):
         """The columns that are asked for, which rows are left out, and those in order."""
         table = self._have().columns(request.columns)
         named = self._aligned.named(request.held.rows)
-        held = np.zeros(len(table), dtype=bool)
-        held[named] = True
-        return table, held, named
+        return table, self._counted_of(request.held.rows), named
 
     def _labelled(self, held: BoolArray) -> tuple[IntArray, BoolArray]:
         """(n,) class of every row, and whether it takes part: left-out rows do in a trial too."""
         classes, known = self._classes()
-        taking = known if self._use is None else known & (self._use | held)
-        return classes, self._parts.chosen(taking)
+        return classes, known if self._use is None else known & (self._use | held)
 
     @handles(m.POOL_ACROSS)
     def _pool_across(self, request: m.PoolAcross) -> m.PooledAcross:
@@ -139,9 +136,7 @@ class HeadsAcross(ClientState):
         own = self._mail.key.public
         codes, known = self._classes()
         named = self._aligned.named(request.rows)
-        inside = np.zeros(known.size, dtype=bool)
-        inside[named] = True
-        take = self._parts.chosen(inside & known)[named]
+        take = (known & self._counted_of(request.rows))[named]
         if own != request.key or not take.any():
             return m.PooledAcross(own, None, False)
         place = np.full(len(codes), -1, dtype=np.int64)

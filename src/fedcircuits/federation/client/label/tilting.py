@@ -132,14 +132,11 @@ class Tilting(ClientState):
             for each, values in zip(request.pieces, opened, strict=True):
                 shape = (each.n_rows, request.n_classes)
                 offset[self._aligned.named(each.rows)] += unpacked_levels(values, shape)
-            named = self._aligned.named(request.rows)
             if not request.rest:
-                inside = np.zeros(len(table), dtype=bool)
-                inside[named] = True
-                taking = taking & inside
+                taking = taking & self._counted_of(request.rows)
         if self._use is not None:
             taking = taking & self._use
-        rows = np.flatnonzero(self._parts.chosen(taking))
+        rows = np.flatnonzero(taking)
         if request.mixed and isinstance(learner, LearnsForMixing):
             learner = learner.for_mixing()
         assert isinstance(learner, LearnsTilt)

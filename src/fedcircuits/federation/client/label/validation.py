@@ -180,9 +180,7 @@ class Validation(Tilting):
         """Label codes of named rows, and whether they are known."""
         rows = self._aligned.named(name)
         codes, known = labels(self._have(), self._label, self.name)
-        named = np.zeros(codes.size, dtype=bool)
-        named[rows] = True
-        return codes[rows], self._parts.chosen(named & known)[rows]
+        return codes[rows], (known & self._counted_of(name))[rows]
 
     @handles(m.ASK)
     def _ask(self, request: m.Ask) -> m.Answer:
