@@ -64,7 +64,9 @@ class Coding(ClientState):
         for name, each, codes in zip(names, request.pieces, opened, strict=True):
             coded = _with_codes(coded, name, self._aligned.named(each.rows), codes, request.n_codes)
         classes, taking = labels(table, self._label, self.name)
-        taking = (
+        taking = taking & self._counted_of(request.rows)
+        if self._use is not None:
+            taking = taking & self._use
             taking & self._counted_of(request.rows) & (True if self._use is None else self._use)
         )
         rows = np.flatnonzero(taking)
