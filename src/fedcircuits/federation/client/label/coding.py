@@ -67,8 +67,6 @@ class Coding(ClientState):
         taking = taking & self._counted_of(request.rows)
         if self._use is not None:
             taking = taking & self._use
-            taking & self._counted_of(request.rows) & (True if self._use is None else self._use)
-        )
         rows = np.flatnonzero(taking)
         learner = self._learner.of_densities(None)
         if not isinstance(learner, LearnsTilt) or np.unique(classes[rows]).size < 2:
