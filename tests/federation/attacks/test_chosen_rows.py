@@ -25,6 +25,7 @@ from fedcircuits.federation.wire.names import (
     Job,
     JobId,
     JobKind,
+    ModelName,
 )
 from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
@@ -146,7 +147,7 @@ def test_effects_that_are_spread_over_codes_tell_no_row() -> None:
     for n_codes in (256, 100, 30):
         ask = m.AskCodes(COLUMNS, n_codes, "all", N, told.key, f"s{n_codes}")
         assert isinstance(server.ask("codes", ask, m.Sealed), m.Sealed)
-        effects = m.SpreadCodes(COLUMNS, np.eye(256), np.zeros(256), np.ones(256))
+        effects = m.SpreadCodes(COLUMNS, np.eye(256), np.zeros(256), np.ones(256), 5)
         spread = server.ask("spread_codes", effects, m.CodesSpread)
         assert isinstance(spread, m.CodesSpread)
         states = server.member._client._have()  # type: ignore[attr-defined]
@@ -170,7 +171,7 @@ def test_losses_of_rows_that_the_server_names_tell_no_label() -> None:
         server.ask("name_rows", m.NameRows(name, choice(rows)), m.Ready)
         empty, odds = np.zeros(0), np.log(np.array([[0.9, 0.1]]))
         ask = m.Judge(
-            name, len(rows), told.key, name, (), np.array([-1]), odds,
+            name, len(rows), told.key, name, (), (), np.array([-1]), np.array([0]), odds,
             empty.astype(bool), np.array([0]), empty.astype(np.int64), empty,
         )  # fmt: skip
         return server.ask("judge", ask, m.Judged)
@@ -184,6 +185,31 @@ def test_losses_of_rows_that_the_server_names_tell_no_label() -> None:
         assert (more.log_loss, more.n_rows) == (base.log_loss, base.n_rows)
     parts = np.stack([atoms(server), ILL], axis=1)
     assert np.unique(parts, axis=0, return_counts=True)[1].min() >= 5  # of one class each
+
+
+def test_likelihoods_of_rows_that_the_server_names_tell_no_row() -> None:
+    """`judge` of an own model without a label: a mean of twenty rows, and of one more."""
+    server = bank()
+    told = server.ask("public_key", m.AskKey(), m.PublicKey)
+    assert isinstance(told, m.PublicKey)
+    server.ask("peers", m.Peers({"bank": told.key}, {"bank": told.nonce}), m.Ready)
+    job = JobId(JobKind.SUBSPACE, 0)
+    server.ask("fit", m.Fit((Job(job, tuple(COLUMNS)),), True), m.Fitted)
+    means = []
+    for at, more in enumerate(([], [3], [4])):
+        rows = [*more, *range(100, 120)]
+        server.ask("name_rows", m.NameRows(f"rows {at}", choice(rows)), m.Ready)
+        empty = np.zeros(0)
+        ask = m.Judge(
+            f"rows {at}", len(rows), told.key, f"s{at}", (), (ModelName(job),), np.array([0]),
+            np.array([0]), np.zeros((1, 1)), empty.astype(bool), np.array([0]),
+            empty.astype(np.int64), empty,
+        )  # fmt: skip
+        found = server.ask("judge", ask, m.Judged)
+        assert isinstance(found, m.Judged), found
+        means.append((found.n_rows, found.log_prob))
+    assert means == [means[0]] * 3
+    assert means[0][0] == 20
 
 
 def test_made_up_models_do_not_score_a_single_row() -> None:

@@ -56,6 +56,7 @@ def judged(
     mail: Mailbox,
     known_labels: tuple[IntArray, BoolArray] | None,
     own_values: Callable[[], list[FloatArray]],
+    counted: BoolArray,
 ) -> m.Judged:
     """Return the mean log-loss of the label and mean log p(x, y); without a label, of p(x).
 
@@ -64,15 +65,16 @@ def judged(
         mail: that opens them.
         known_labels: codes of the named rows and whether they are known; None without a label.
         own_values: what the models of the client itself say of the rows.
+        counted: which of the named rows the means are taken over.
     """
     own = mail.key.public
     if request.key != own:
         return m.Judged(float("nan"), float("nan"), 0, own)
     log_joint = _log_joint(request, [*_opened(request, mail), own_values()])
     if known_labels is None:
-        log_prob = float(log_joint.mean())
-        return m.Judged(-log_prob, log_prob, request.n_rows, own)
-    codes, known = known_labels
+        log_prob = float(log_joint[counted].mean()) if counted.any() else float("nan")
+        return m.Judged(-log_prob, log_prob, int(counted.sum()), own)
+    codes, known = known_labels[0], known_labels[1] & counted
     mine, truth = log_joint[known], codes[known]
     log_prob = float(mine[np.arange(truth.size), truth].mean()) if truth.size else float("nan")
     return m.Judged(log_loss(mine, truth), log_prob, int(truth.size), own)
@@ -171,16 +173,19 @@ class Validation(Tilting):
         known = self._labels_of(request.rows) if self._label else None
 
         def own_values() -> list[FloatArray]:
+            if not request.own:
+                return []
             said = self._said(request.own, request.rows, request.n_rows)
             return said.of_models(request.own)
 
-        return judged(request, self._mail, known, own_values)
+        counted = self._counted_of(request.rows)[self._aligned.named(request.rows)]
+        return judged(request, self._mail, known, own_values, counted)
 
     def _labels_of(self, name: str) -> tuple[IntArray, BoolArray]:
         """Label codes of named rows, and whether they are known."""
         rows = self._aligned.named(name)
         codes, known = labels(self._have(), self._label, self.name)
-        return codes[rows], (known & self._counted_of(name))[rows]
+        return codes[rows], known[rows]
 
     @handles(m.ASK)
     def _ask(self, request: m.Ask) -> m.Answer:
