@@ -222,6 +222,21 @@ void grid_locate(int64_t n, const double *x, const int64_t *ends, const double *
   }
 }
 
+/* The same for G columns of rows (n, D) at once, before tails: cells and within (groups, n) of group
+   at[g] are written; grids (G, 7): where ends to ramp of each lie; in_tails (G): how many values of
+   each lie in tails; work and states: n numbers each. */
+void grids_locate(int64_t n, int64_t D, int64_t G, const double *values, const int64_t *column,
+                  const int64_t *at, void *const *grids, int32_t *cells, double *within,
+                  int64_t *in_tails, double *work, int64_t *states) {
+  for (int64_t g = 0; g < G; g++) {
+    void *const *grid = grids + 7 * g;
+    for (int64_t i = 0; i < n; i++) work[i] = values[i * D + column[g]];
+    grid_locate(n, work, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5], grid[6], states,
+                within + at[g] * n, in_tails + g);
+    for (int64_t i = 0; i < n; i++) cells[at[g] * n + i] = (int32_t)states[i];
+  }
+}
+
 #define REAL float
 #define NAME(stem) stem##_f32
 #include "em.inc"

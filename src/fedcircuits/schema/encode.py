@@ -48,10 +48,10 @@ def encode(
         weights: (n,) weights of the rows.
         without: a column that is not looked at, whatever it holds.
     """
-    check_names(frame)
+    names = check_names(frame)
     n = len(frame)
     if n == 1 and not missing_values and not missing_as_state:
-        given = zip(frame.columns.tolist(), frame.iloc[0].tolist(), strict=True)
+        given = zip(names, frame.iloc[0].tolist(), strict=True)
         row = encode_plain_row(schema, given, without)
         if row is not None:
             return Table(schema, *row, frame.index, weights)
@@ -213,8 +213,8 @@ def encode_plain_row(
     return values, observed
 
 
-def check_names(frame: pd.DataFrame) -> None:
-    """Refuse column names that are not strings, or that repeat."""
+def check_names(frame: pd.DataFrame) -> list[str]:
+    """Return the column names; refuse those that are not strings, or that repeat."""
     names = frame.columns.tolist()
     odd = [name for name in names if not isinstance(name, str)]
     if odd:
@@ -225,6 +225,7 @@ def check_names(frame: pd.DataFrame) -> None:
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise SchemaError(f"column name(s) {', '.join(map(repr, twice[:5]))} appear more than once")
+    return names
 
 
 def _tell(variable: Variable, column: pd.Series[Any], error: CellError) -> str:

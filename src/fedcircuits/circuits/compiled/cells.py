@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,18 @@ from numpy.typing import NDArray
 from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits.compiled.program import Program
 from fedcircuits.circuits.leaf_group import LeafGroup
+from fedcircuits.circuits.leaves.histogram import Histogram
 from fedcircuits.circuits.leaves.tables import log_table
 from fedcircuits.circuits.passes import leaves_within
-from fedcircuits.native import Addresses, addresses
+from fedcircuits.native import Addresses, Kernels, address, addresses, kernels
 from fedcircuits.schema import Table
+from fedcircuits.schema.grids.grid import Grid
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
 
 FLUSHED = 2.0**-960  # as in circuit_values.inc
+MOST_KEPT = 256  # sets of columns whose grids are laid out
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,52 @@ class Numbers:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Gridded:
+    """Groups whose cells are looked up on grids, in one compiled call.
+
+    Attributes:
+        at: (G,) the groups.
+        column: (G,) their columns.
+        grids: their grids, one a group.
+        parts: (G, 7) addresses of what the call reads of them.
+        others: groups that are looked up one by one.
+    """
+
+    at: NDArray[np.int64]
+    column: NDArray[np.int64]
+    grids: list[Grid]
+    parts: Addresses
+    others: list[int]
+
+    @staticmethod
+    def of(groups: Sequence[LeafGroup], by_grid: list[int], asked: NDArray[np.int64]) -> Gridded:
+        """Return some of the groups that are asked for, laid out for one call."""
+        grids = [grid for grid in (groups[at].grid for at in by_grid) if grid is not None]
+        column = np.array([groups[at].column for at in by_grid], dtype=np.int64)
+        parts = addresses(part for grid in grids for part in grid.compiled_parts)
+        others = [at for at in map(int, asked) if at not in set(by_grid)]
+        return Gridded(np.array(by_grid, dtype=np.int64), column, grids, parts, others)
+
+    def look_up(
+        self, native: Kernels, table: Table, cells: NDArray[np.int32], within: FloatArray
+    ) -> None:
+        """Write the states of a table's values and their log-densities, (groups, n) each."""
+        n, G = len(table), self.at.size
+        if not G:
+            return
+        values = np.ascontiguousarray(table.values)
+        in_tails, work = np.zeros(G, dtype=np.int64), np.empty((2, n))
+        native.call(
+            "grids_locate",
+            *(n, values.shape[1], G, values, self.column, self.at, self.parts),
+            *(cells, within, in_tails, work, address(work) + 8 * n),
+        )
+        for g in np.flatnonzero(in_tails) if in_tails.any() else ():
+            at = self.at[g]
+            self.grids[g].add_tails(values[:, self.column[g]], cells[at], within[at])
+
+
 class LeafTables:
     """Tables of all slots of a program, for sums or for the best induced tree.
 
@@ -85,6 +135,24 @@ class LeafTables:
         self.coded = np.array(
             [g.grid is None and s > 0 for g, s in zip(groups, sizes, strict=True)]
         )
+        self._gridded: dict[bytes, Gridded] = {}
+
+    def gridded(self, known: NDArray[np.bool_]) -> Gridded:
+        """Groups over grids of the columns (D,) that a row knows; kept, since questions repeat."""
+        key = known.tobytes()
+        if key not in self._gridded:
+            if len(self._gridded) >= MOST_KEPT:
+                self._gridded.clear()
+            asked = np.flatnonzero(~self.coded & known[self.columns])
+            by_grid = [
+                at
+                for at in map(int, asked)
+                if self.numbers[at] is not None
+                and type(self.circuit.groups[at].family).locate is Histogram.locate
+                and _is_plain(self.circuit.groups[at].grid)
+            ]
+            self._gridded[key] = Gridded.of(self.circuit.groups, by_grid, asked)
+        return self._gridded[key]
 
     def unknown(self, group: LeafGroup) -> FloatArray:
         """(L,) log-value of a cell of which nothing is known."""
@@ -111,6 +179,11 @@ class LeafTables:
         else:
             rows = inside @ fold.weights
         return Numbers(np.ascontiguousarray(rows), base.level, base.dropped)
+
+
+def _is_plain(grid: Grid | None) -> bool:
+    """Whether the compiled look-up is this grid's own (grids of decimals scale values first)."""
+    return grid is not None and type(grid).locate is Grid.locate
 
 
 def numbers_at(numbers: list[Numbers | None]) -> Addresses:
@@ -151,7 +224,13 @@ def look_up(tables: LeafTables, table: Table) -> Cells:
     if tables.coded.any():
         cells[tables.coded] = table.values.T[columns[tables.coded]]
     by_row: dict[int, Numbers] = {}
-    for at in map(int, np.flatnonzero(~tables.coded & known[columns])):
+    native, gridded = kernels(), tables.gridded(known)
+    if native is None:
+        one_by_one = sorted([*gridded.others, *map(int, gridded.at)])
+    else:
+        one_by_one = gridded.others
+        gridded.look_up(native, table, cells, within)
+    for at in one_by_one:
         group = groups[at]
         if tables.numbers[at] is None:
             by_row[at] = _by_row(tables, group, table)

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.arrays import Array, BoolArray, FloatArray, IntArray
+from fedcircuits.arrays import Array, BoolArray, FloatArray, IntArray, IntegerArray
 from fedcircuits.native import kernels
 from fedcircuits.schema.grids.inside import Pieces, pieces_of
 from fedcircuits.schema.grids.shapes import places_in
@@ -99,11 +99,20 @@ class Grid(GridStates):
             native.call("grid_locate", x.size, x, *self._compiled[0], state, log_within, in_tails)
             if not in_tails[0]:
                 return state, log_within
+        self.add_tails(x, state, log_within)
+        return state, log_within
+
+    def add_tails(self, x: FloatArray, state: IntegerArray, log_within: FloatArray) -> None:
+        """Write the log-density of values (n,) in open tails, whose states (n,) are known."""
         for number, tail in self._tails:
             rows = np.flatnonzero(state == number)
             if rows.size:
                 log_within[rows] = tail.log_density(x[rows])
-        return state, log_within
+
+    @property
+    def compiled_parts(self) -> tuple[Array, ...]:
+        """What the compiled loops read of a grid (`grid_locate` in `native/kernels.c`)."""
+        return self._compiled[1]
 
     @cached_property
     def _compiled(self) -> tuple[tuple[ctypes.c_void_p, ...], tuple[Array, ...]]:
