@@ -190,8 +190,9 @@ def page(before: dict[str, Any], now: dict[str, Any]) -> None:
         "python benchmarks/speed.py",
         [
             f"Before: commit {before['commit']}, now: {now['commit']}; both on this machine, "
-            "CPU time of one thread (the machine was shared, so that wall time says little and "
-            "CPU time is some tens of percent above that of a quiet one).",
+            "CPU time of one thread (the machine was shared, so that wall time says little, "
+            "CPU time is some tens of percent above that of a quiet one and ratios are uncertain "
+            "by a tenth or two).",
             "Answers are the least of three runs over 10,000 test rows of Adult, the first "
             "question, which prepares the model, not counted; of one row, the mean of 100 calls.",
             "Imports are done before the clock starts.",
