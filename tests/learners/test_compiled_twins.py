@@ -223,4 +223,5 @@ def test_without_the_library_numpy_does_the_work() -> None:
 
 def test_a_library_of_other_sources_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedcircuits.native.build.source_digest", lambda: "another")
-    assert native._loaded.__wrapped__() is None
+    with pytest.warns(UserWarning, match="built from other sources.*native.build"):
+        assert native._loaded.__wrapped__() is None

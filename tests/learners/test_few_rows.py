@@ -114,3 +114,19 @@ def test_steps_of_a_line_have_as_many_rows_as_asked(min_rows: int) -> None:
         behind += [count for part, count in zip(added, counts, strict=True) if part != 0]
     assert len(behind) > 10
     assert min(behind) >= min_rows
+
+
+@pytest.mark.parametrize("n", [400, 1_200])
+def test_a_head_is_judged_alike_where_classes_take_turns(n: int) -> None:
+    """Parts that are judged with each other's pools hold rows of every class."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 2
+    outputs = (2.0 * labels - 1.0 + rng.normal(size=n))[:, None]
+    log_tilt = np.full((n, 2), np.log(0.5))
+    mixed = rng.permutation(n)
+    found = [
+        fit_head.judged((), outputs[rows], log_tilt, labels[rows], np.ones(n), False)
+        for rows in (np.arange(n), mixed)
+    ]
+    assert all(trial.kept for trial in found)
+    np.testing.assert_allclose(found[0].gain, found[1].gain, rtol=0.05)

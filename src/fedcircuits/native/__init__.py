@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -132,10 +133,19 @@ def _loaded() -> Kernels | None:
         library = ctypes.CDLL(str(LIBRARY))
         library.source_digest.restype = ctypes.c_char_p
         if library.source_digest() != source_digest().encode():
-            return None  # of older sources: its functions may take other arguments
+            return _unused("it was built from other sources")  # its arguments may differ
         return Kernels(library)
-    except (OSError, KeyError, AttributeError):
-        return None  # built for another machine, or a SciPy without these addresses
+    except (OSError, KeyError, AttributeError) as error:  # another machine, or an odd SciPy
+        return _unused(str(error))
+
+
+def _unused(reason: str) -> None:
+    """Warn that the library beside this file is not used: NumPy is several times slower."""
+    warnings.warn(
+        f"the compiled loops are not used ({reason}); NumPy does their work, several times more "
+        "slowly. Build them again: python -m fedcircuits.native.build",
+        stacklevel=2,
+    )
 
 
 @contextmanager

@@ -132,12 +132,14 @@ def judged(
     """
     n = len(labels)
     every = np.arange(n)
+    place = np.empty(n, dtype=int)  # rows in the order of their classes: parts have all of them
+    place[np.argsort(labels, kind="stable")] = every
     few = n < FEW_JUDGING
     errors, parts = (FEW_ERRORS, FEW_PARTS) if few else (LEAST_ERRORS, 2)
     gains = np.empty(n)
     before = log_tilt[every, labels]
     for number in range(parts):
-        part = every % parts == number
+        part = place % parts == number
         rest, mine = ~part, (np.arange(part.sum()), labels[part])
         other = fit_pool(log_tilt[rest], outputs[rest], labels[rest], weights[rest])
         gains[part] = other.log_posterior(log_tilt[part], outputs[part])[mine]
