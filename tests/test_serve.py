@@ -343,7 +343,8 @@ def test_an_answer_that_takes_too_long_is_given_up(path: Path) -> None:
                 f"{told['url']}/sample", json={"n": 10_000}, headers=header, timeout=PATIENT
             )
             assert reply.status_code in (408, 503)
-            assert "0.0001 s" in reply.json()["error"]
+            said = reply.json()["error"]  # given up, or on a busy machine not even begun
+            assert "0.0001 s" in said or "not begun within 5e-05 s" in said
         assert httpx.get(f"{told['url']}/health", timeout=PATIENT).status_code in (200, 408)
 
 

@@ -11,6 +11,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.client.label.evidence import STEPS_A_NAT, Evidence, parted
+from fedcircuits.federation.client.label.validation import Validation, evidence
 from fedcircuits.federation.wire.names import NONE, JobId, JobKind, ModelName
 
 MODELS = [ModelName(JobId(JobKind.CLASSES, 0), c) for c in range(3)]
@@ -75,14 +76,32 @@ def two_clients(gaps: float) -> dict[str, pd.DataFrame]:
     return {"a": table[["id", "x0", "x1", "y"]], "b": table[["id", "x2", "x3"]]}
 
 
-@pytest.mark.parametrize("gaps", [0.0, 0.1])
+def both_split() -> dict[str, pd.DataFrame]:
+    """Clients that share some columns and not others: their models are of parts of a tilt."""
+    a, b = two_clients(0.0).values()
+    whole = a.merge(b, on="id")
+    columns = (["id", "x0", "x1", "y"], ["id", "x0", "x2", "y"], ["id", "x0", "x3", "y"])
+    return {name: whole[kept] for name, kept in zip("abc", columns, strict=True)}
+
+
+@pytest.mark.parametrize(
+    "clients", [two_clients(0.0), two_clients(0.1), both_split()], ids=["columns", "gaps", "both"]
+)
 def test_candidates_are_scored_as_by_exact_evidence(
-    gaps: float, monkeypatch: pytest.MonkeyPatch
+    clients: dict[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def trained() -> Any:
-        return fc.federate(two_clients(gaps), id="id", label="y", learner="factorised")
+        return fc.federate(clients, id="id", label="y", head=False)
 
     coarse = trained()
+
+    def said(self: Validation, models: Any, name: str, n_rows: int) -> Evidence:
+        rows = self._have().rows(self._aligned.named(name))
+        label, client = self._label, self.name
+        bases = [evidence("label", n_rows, self._model(e), rows, label, client) for e in models]
+        return Evidence(bases, None, np.zeros(len(models)))
+
+    monkeypatch.setattr(Validation, "_said", said)
     monkeypatch.setattr(
         "fedcircuits.federation.client.label.validation.Evidence.packed",
         lambda self: _exact(self),

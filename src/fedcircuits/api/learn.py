@@ -143,8 +143,8 @@ def _in_batches(
     some = np.random.default_rng(0).choice(file.n_rows, size=n_some, replace=False)
     frame = _dropped(file.take(np.sort(some)), drop)
     check_names(frame)
-    told = {} if label is None else {label: _label_kind(frame[label], domains, spellings)}
-    found = infer_schema(file, drop, frame, {**told, **(kinds or {})}, domains, units, spellings)
+    given = {} if label is None else {label: _label_kind(frame[label], domains, spellings)}
+    found = infer_schema(file, drop, frame, {**given, **(kinds or {})}, domains, units, spellings)
     return ParquetBatches(file, found, spellings)
 
 

@@ -104,11 +104,11 @@ def show(out: Output, fed: FederatedCircuit) -> None:
     wide = ledger.pivot(index="client", columns="phase", values="bytes").fillna(0).astype(int)
     rows = [[c, fed.n_rows.get(c), *values, sum(values)] for c, values in _rows(wide)]
     out.table("bytes that crossed the network", ["client", "rows", *wide.columns, "all"], rows)
-    told = fed.ledger.table(["client"])
+    revealed = fed.ledger.table(["client"])
     out.table(
         "what the server learned about single rows, at most",
         ["client", "level", "bits a row"],
-        told[["client", "level", "bits a row"]].to_numpy().tolist(),
+        revealed[["client", "level", "bits a row"]].to_numpy().tolist(),
     )
     formulas = fed.communication()
     out.table(

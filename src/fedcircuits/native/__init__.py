@@ -133,18 +133,20 @@ def _loaded() -> Kernels | None:
         library = ctypes.CDLL(str(LIBRARY))
         library.source_digest.restype = ctypes.c_char_p
         if library.source_digest() != source_digest().encode():
-            return _unused("it was built from other sources")  # its arguments may differ
+            _warn_unused("it was built from other sources")  # its arguments may differ
+            return None
         return Kernels(library)
     except (OSError, KeyError, AttributeError) as error:  # another machine, or an odd SciPy
-        return _unused(str(error))
+        _warn_unused(str(error))
+        return None
 
 
-def _unused(reason: str) -> None:
+def _warn_unused(reason: str) -> None:
     """Warn that the library beside this file is not used: NumPy is several times slower."""
     warnings.warn(
-        f"the compiled loops are not used ({reason}); NumPy does their work, several times more "
-        "slowly. Build them again: python -m fedcircuits.native.build",
-        stacklevel=2,
+        f"the library of compiled loops is not used ({reason}); NumPy does its work, several "
+        "times more slowly. Build it again: python -m fedcircuits.native.build",
+        stacklevel=3,
     )
 
 

@@ -102,9 +102,9 @@ def sent(fed: Federation) -> pd.DataFrame:
     phases = [phase for phase in PHASES if phase in wide.columns]
     wide = wide[[*phases, *(name for name in wide.columns if name not in phases)]]
     wide["all bytes"] = wide.sum(axis=1)
-    told = fed.ledger.table(["client"]).set_index("client")
-    wide["bits a row"] = told["bits a row"]
-    wide["most that is revealed of a row"] = told["level"]
+    revealed = fed.ledger.table(["client"]).set_index("client")
+    wide["bits a row"] = revealed["bits a row"]
+    wide["most that is revealed of a row"] = revealed["level"]
     answer: pd.DataFrame = wide.reset_index()
     return answer
 

@@ -175,10 +175,10 @@ def within_budget(rules: Sequence[Rule], n_rows: int, n_classes: int) -> list[Ru
         n_rows: aligned rows.
         n_classes: states of the label.
     """
-    told: dict[tuple[int, bool], float] = {}
+    spent: dict[tuple[int, bool], float] = {}
     kept: list[Rule] = []
     for rule in rules:
-        asked = dict(told)
+        asked = dict(spent)
         if isinstance(rule, Latent):
             n_clusters = rule.n_clusters or automatic_clusters(n_rows)
             within = not rule.tilt and not rule.label_private
@@ -186,7 +186,7 @@ def within_budget(rules: Sequence[Rule], n_rows: int, n_classes: int) -> list[Ru
             most = max(n_clusters, n_classes + 1) if within else n_clusters
             asked[n_clusters, within] = float(np.log2(most))
         if m.DIGESTS.bits({}, None) + sum(asked.values()) <= m.BITS:
-            told, kept = asked, [*kept, rule]
+            spent, kept = asked, [*kept, rule]
     return kept or list(rules[:1])
 
 

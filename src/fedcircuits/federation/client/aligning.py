@@ -65,7 +65,7 @@ class Aligning(ClientState):
         assert self._label is not None
         taken = self._aligned.with_label(self._have(), self._label, request, self._mail)
         self._table, self._label_was_sent = taken, True
-        self._parts.grouped(self._told_classes())
+        self._parts.grouped(self._revealed_classes())
         return m.Ready(len(taken), label_counts(taken, self._label))
 
     @handles(m.PEERS)

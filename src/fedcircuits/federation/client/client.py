@@ -164,7 +164,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         )
         if self._least > 1:
             self._table = without_rare_states(self._table, self._least)
-        self._parts.begin(request.to_bytes(), self._told_classes())
+        self._parts.begin(request.to_bytes(), self._revealed_classes())
         cells = self._table.values.tobytes(), self._table.observed.tobytes()
         self._mail.begin(request.to_bytes(), *cells)
         return m.Ready(len(self._table), label_counts(self._have(), self._label))
@@ -179,7 +179,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         within = request.within_label and not self._label_was_sent
         strata = self._strata(within, unknown=True)
         rng = named_rng(self._seed, self.name, request.group)
-        # Without a column besides the label there is one cluster (in each class): no more is told.
+        # Without a column besides the label there is one cluster (in each class) and no more.
         n_clusters = request.n_clusters if columns else 1
         shown = self._to_cluster(columns) if columns else table
         index, stratum_of = cluster_rows(shown, strata, n_clusters, rng, self._least)

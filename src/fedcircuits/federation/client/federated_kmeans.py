@@ -24,7 +24,7 @@ class Cells:
 
     Args:
         least: smallest cell, at least `LEAST_ROWS`.
-        parts: of a client with a policy: cells of other columns are not told apart from these.
+        parts: of a client with a policy: centres follow from these columns alone.
     """
 
     def __init__(self, least: int = LEAST_ROWS, parts: Parts | None = None) -> None:

@@ -1,10 +1,10 @@
-"""Which rows of a client no request has told apart: parts of enough rows each.
+"""Parts of a client's rows: groups that the server chooses are unions of them, each of enough rows.
 
 The server chooses groups of rows: it names them, has fits leave them out, sends classes of them,
-asks for clusters. Two groups that differ in one row tell that row by the difference of their
+asks for clusters. Two groups that differ in one row reveal that row by the difference of their
 models, tables or counts. A client therefore keeps *parts*: rows that were together in every group
-so far. A group takes so many rows of a part that those inside and those outside are enough, or all,
-or none of them. Whatever is computed from all groups is then about parts, each of enough rows.
+so far. Of each part a group takes as many rows as leave enough both inside and outside, or all, or
+none of them. Whatever is computed from all groups is then about parts, each of enough rows.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Parts:
         self._name = b""
 
     def begin(self, name: bytes, strata: IntArray) -> None:
-        """Begin a run, or take it up where it was: what it told is not forgotten.
+        """Begin a run, or go on with an earlier one: its groups still count.
 
         Args:
-            name: of the run: the same once more is the same run.
-            strata: (n,) groups that are told anyway: the classes of the label.
+            name: of the run; a name that was used before is the same run.
+            strata: (n,) groups that are revealed in any case: the classes of the label.
         """
         if self._name:
             self._earlier[self._name] = self._parts
@@ -42,13 +42,13 @@ class Parts:
             self._parts = np.unique(strata, return_inverse=True)[1].reshape(-1)
 
     def chosen(self, wanted: BoolArray) -> BoolArray:
-        """(n,) the rows of a choice (n,) that may be computed with: none is added, few are not."""
+        """(n,) which of the wanted rows (n,) may be used; few are left out, none is added."""
         if self._least <= 1 or wanted.size != self._parts.size:
             return wanted
         n_parts = int(self._parts.max(initial=-1)) + 1
         inside = np.bincount(self._parts[wanted], minlength=n_parts)
         outside = np.bincount(self._parts, minlength=n_parts) - inside
-        # As many are given up as those outside lack; where too few would be left, all of them.
+        # As many are left out as the rows outside lack; where too few would remain, all of them.
         kept = np.where(outside > 0, inside - np.clip(self._least - outside, 0, None), inside)
         kept = np.where(kept < self._least, 0, kept)
         rows = np.flatnonzero(wanted)
@@ -57,11 +57,14 @@ class Parts:
         place = np.arange(rows.size) - starts[self._parts[rows]]  # of each row in its part
         answer = np.zeros(wanted.size, dtype=bool)
         answer[rows[place < kept[self._parts[rows]]]] = True
-        self._tell(answer.astype(np.int64))
+        self._split(answer.astype(np.int64))
         return answer
 
     def grouped(self, wanted: IntArray) -> IntArray:
-        """(n,) the group of every row: as wanted with enough others of its part, else most's."""
+        """(n,) the group of every row: the wanted one where enough rows of its part share it.
+
+        The other rows of a part are put in the group that most of its rows want.
+        """
         if self._least <= 1 or wanted.size != self._parts.size:
             return wanted
         groups, at = np.unique(wanted, return_inverse=True)
@@ -72,10 +75,10 @@ class Parts:
         most = counts.argmax(axis=1)
         to = np.where(counts >= self._least, np.arange(n_groups), most[:, None])
         answer: IntArray = groups[to.reshape(-1)[pair]]
-        self._tell(answer)
+        self._split(answer)
         return answer
 
-    def _tell(self, groups: IntArray) -> None:
-        """Note that the groups (n,) of rows are told apart from now on."""
+    def _split(self, groups: IntArray) -> None:
+        """Part the rows further by the groups (n,) that were used."""
         pairs = np.stack([self._parts, groups], axis=1)
         self._parts = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)

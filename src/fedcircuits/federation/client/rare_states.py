@@ -1,7 +1,8 @@
-"""States of numbers that few rows of a client have: told as a neighbour, as categories are hidden.
+"""States of numbers that few rows of a client have: their rows are moved to a neighbouring state.
 
 The grid that the server sends says which values are one state. A fine one would make a histogram of
-single rows of every model; of the client's own rows each state therefore has enough, or none.
+single rows of every model; of the client's own rows each state therefore has enough, or none. Rare
+categories are hidden in the same way.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from fedcircuits.schema import Table
 
 
 def without_rare_states(table: Table, least: int) -> Table:
-    """The table with values of rare states in a state near by that has rows enough.
+    """Return the table with the values of rare states moved to a neighbouring state.
 
     Args:
         table: on the agreed grids.
-        least: rows of a state.
+        least: rows that a state must have.
     """
     values = table.values
     for at, variable in enumerate(table.schema):
@@ -32,18 +33,18 @@ def without_rare_states(table: Table, least: int) -> Table:
         if variable.missing_state:  # no place on the line
             counts[-1] = 0
         sums = np.bincount(states, np.where(counts[states] > 0, values[seen, at], 0.0), counts.size)
-        told = _merged(counts, sums / np.maximum(counts, 1), least)
-        moved = told[states] != states
+        target = _merged(counts, sums / np.maximum(counts, 1), least)
+        moved = target[states] != states
         if not moved.any():
             continue
         values = values.copy() if values is table.values else values
-        values[seen[moved], at] = state_values(variable)[told[states[moved]]]
+        values[seen[moved], at] = state_values(variable)[target[states[moved]]]
     return table if values is table.values else replace(table, values=values)
 
 
 def _merged(counts: IntArray, means: FloatArray, least: int) -> IntArray:
-    """(S,) the state that each is told as: the largest of neighbours that have rows enough."""
-    told = np.arange(counts.size)
+    """(S,) the state that each is moved to: the largest of neighbours with rows enough together."""
+    target = np.arange(counts.size)
     groups: list[list[int]] = []
     total = least
     filled = np.flatnonzero(counts)
@@ -57,5 +58,5 @@ def _merged(counts: IntArray, means: FloatArray, least: int) -> IntArray:
         last = groups.pop()
         groups[-1] += last
     for group in groups:
-        told[group] = max(group, key=lambda state: counts[state])
-    return told
+        target[group] = max(group, key=lambda state: counts[state])
+    return target

@@ -42,7 +42,7 @@ class ClientState:
     _learner: OwnLearner
     _aligned: AlignedRows
     _mail: Mailbox
-    _parts: Parts  # rows that no request has told apart
+    _parts: Parts  # rows that were together in every group so far
     _counted: dict[str, BoolArray]  # (n,) of the rows that have a name, those of sums
     _use: BoolArray | None  # rows to fit on, None for all
     _groups: dict[Grouping, IntArray]  # part of every row, -1 for none
@@ -77,8 +77,8 @@ class ClientState:
             self._frame[columns], missing_values=self._missing_values, missing_as_state=True
         )
 
-    def _told_classes(self) -> IntArray:
-        """(n,) groups of rows that are told in any case: classes of a label that has categories."""
+    def _revealed_classes(self) -> IntArray:
+        """(n,) groups of rows that any run reveals: classes of a label that has categories."""
         table = self._have()
         coded = self._label in table.schema and table.schema[self._label or ""].is_coded
         if not coded:

@@ -243,11 +243,11 @@ def _tilt(entry: dict[str, Any], record: Record, at: int) -> Tilt:
 
 def _head_scores(entry: dict[str, Any], record: Record, at: int, n_classes: int) -> HeadScores:
     """Returns what one client's rows score under the others' trees."""
-    told: HeadScores = decode_fields(HeadScores, entry, f"scores.{at}.", record.arrays)
-    wrong = told.wrong(n_classes)
+    scores: HeadScores = decode_fields(HeadScores, entry, f"scores.{at}.", record.arrays)
+    wrong = scores.wrong(n_classes)
     if wrong:
         raise StorageError(f"the scores of clients' trees in the file are not valid: {wrong}")
-    return told
+    return scores
 
 
 def _head(entry: dict[str, Any], record: Record, at: int, n_classes: int) -> ClientHead:

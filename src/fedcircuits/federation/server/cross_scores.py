@@ -70,21 +70,21 @@ def fitted_pool(
     alone = np.concatenate([[1.0, 0.0, 0.0], np.zeros(n_logits)])  # (3 + L,) the tables alone
     slope, curvature = np.zeros(alone.size), np.zeros((alone.size, alone.size))
     rows = loss = 0.0
-    spoken = {client: _speakers(client, told, weights) for client, told in scores.items()}
+    spoken = {client: _speakers(client, sent, weights) for client, sent in scores.items()}
     most = max((sum(each.values()) for each in spoken.values()), default=0.0)
     for client in sorted(scores):
-        told, speak = scores[client], sorted(spoken[client])
+        sent, speak = scores[client], sorted(spoken[client])
         if not speak:
             continue
         share = np.array([spoken[client][at] for at in speak])
         count = float(share.sum() / most) ** 2  # rows scored by little of the mean say little of it
         share /= share.sum()
-        used, means = _means(told, speak, share, counts[client], n_logits)
+        used, means = _means(sent, speak, share, counts[client], n_logits)
         for at, by in zip(speak, count * share, strict=True):
-            slope += by * means.T @ told.slopes[at][used]
-            curvature += by * means.T @ told.curvatures[at][np.ix_(used, used)] @ means
-            rows += by * float(told.n_rows[at])
-            loss += by * float(told.losses[at])
+            slope += by * means.T @ sent.slopes[at][used]
+            curvature += by * means.T @ sent.curvatures[at][np.ix_(used, used)] @ means
+            rows += by * float(sent.n_rows[at])
+            loss += by * float(sent.losses[at])
     if not rows:
         return None
     ridge = np.concatenate([np.full(3, _RIDGE), np.full(n_logits, _SHIFT_RIDGE)])
@@ -114,12 +114,12 @@ def those_after(client: str, clients: Iterable[str]) -> list[str]:
     return [c for c in names if c > client] + [c for c in names if c < client]
 
 
-def _speakers(client: str, told: m.HeadScores, weights: Mapping[str, float]) -> dict[int, float]:
+def _speakers(client: str, sent: m.HeadScores, weights: Mapping[str, float]) -> dict[int, float]:
     """Places of the models by which a client's rows are scored, and the weight of each.
 
     Those of others, or that of one half of its rows where it weighs more than they do together.
     """
-    place = {c: at for at, c in enumerate(told.clients) if c in weights and told.n_rows[at]}
+    place = {c: at for at, c in enumerate(sent.clients) if c in weights and sent.n_rows[at]}
     others = those_after(client, place)[:MOST_USED]
     own = [client] if client in place else []
     who = max(others, own, key=lambda some: sum(weights[c] for c in some))
@@ -127,7 +127,7 @@ def _speakers(client: str, told: m.HeadScores, weights: Mapping[str, float]) -> 
 
 
 def _means(
-    told: m.HeadScores, speak: list[int], share: FloatArray, counts: FloatArray, n_logits: int
+    sent: m.HeadScores, speak: list[int], share: FloatArray, counts: FloatArray, n_logits: int
 ) -> tuple[IntArray, FloatArray]:
     """Places (u,) of the numbers of some models, and the map of weights to those of their means.
 
@@ -135,7 +135,7 @@ def _means(
     """
     parts, shifts = np.arange(m.PARTS), np.arange(n_logits)
     used = [m.PARTS * at + parts for at in speak]
-    used.append(m.PARTS * len(told.clients) + shifts)
+    used.append(m.PARTS * len(sent.clients) + shifts)
     log_shares = np.log(counts / counts.sum())
     base = log_shares[1:] - log_shares[:1] if n_logits == 1 else log_shares - log_shares.mean()
     last = np.zeros((n_logits, m.PARTS + n_logits))

@@ -146,9 +146,9 @@ class Ledger:
                     str(verb),
                     int(n_bytes),
                     int(messages),
-                    *((Level(told[0]), float(told[1])) if told else ()),
+                    *((Level(extra[0]), float(extra[1])) if extra else ()),
                 )
-                for client, direction, phase, verb, n_bytes, messages, *told in rows
+                for client, direction, phase, verb, n_bytes, messages, *extra in rows
             ]
         )
 

@@ -53,8 +53,8 @@ def split_columns(coded: Coded, label: str | None) -> Columns:
     cuts = label_cuts(schema.variables[place])
     targets = None if cuts is None else coded.table.values[:, place]
     present, labels = np.unique(coded.codes[:, place], return_inverse=True)
-    told = labels if present.size > 1 else None  # one class: nothing to distinguish
-    return Columns(at, codes, told, present.astype(np.int64), coded.cards[place], cuts, targets)
+    useful = labels if present.size > 1 else None  # one class: nothing to distinguish
+    return Columns(at, codes, useful, present.astype(np.int64), coded.cards[place], cuts, targets)
 
 
 def label_is_a_column(coded: Coded, label: str | None) -> bool:

@@ -83,8 +83,8 @@ def fit_by_codes(
         made.pool.gain, made.pool.error, made.pool.log_loss
     )
     requests = {}
-    for client, told in effects.items():
-        effect = np.average([e for _, e in told], axis=0, weights=[w for w, _ in told])
+    for client, sent in effects.items():
+        effect = np.average([e for _, e in sent], axis=0, weights=[w for w, _ in sent])
         requests[client] = m.SpreadCodes(
             columns_of(server, client),
             effect,

@@ -88,7 +88,7 @@ def with_heads(
     return replace(
         fitted,
         heads={c: made for c, made in heads.items() if c in fitted.tilts},
-        head_scores={c: told for c, told in scores.items() if c in fitted.tilts},
+        head_scores={c: sent for c, sent in scores.items() if c in fitted.tilts},
     )
 
 

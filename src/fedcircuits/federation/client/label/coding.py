@@ -43,7 +43,7 @@ class Coding(ClientState):
         rng = named_rng(self._seed, self.name, CODES)
         n_codes = min(request.n_codes, m.MOST_CODES)
         codes, _ = cluster_rows(table, nowhere, n_codes, rng, self._least)
-        # What effects are spread over is told by their tables: codes are of enough rows, too.
+        # Tables reveal what effects are spread over: codes are of enough rows, too.
         self._groups[CODES] = codes = self._parts.grouped(codes)
         sent = codes[self._aligned.named(request.rows)].astype(np.uint8)
         return self._mail.seal(sent, request.key, PURPOSE, request.step, request.rows)

@@ -207,9 +207,11 @@ class Validation(Tilting):
         rows = self._have().rows(self._aligned.named(name))
         tilts = {each.tilt for each in models}
         untilted, _ = parted(models, apart=True)
-        held = {column for each in untilted for column in self._model(each).schema.names}
-        whole = bool(rows.columns(sorted(held - {self._label})).observed.all())
+        held = {frozenset({*self._model(each).schema.names} - {self._label}) for each in untilted}
+        whole = bool(rows.columns(sorted(frozenset().union(*held))).observed.all())
+        # The tables score all their columns: models of a part of these have other scores each.
         apart = whole and len(tilts) == 1 and "" not in tilts
+        apart = apart and held == {frozenset(self._tilts[next(iter(tilts))].columns)}
         untilted, _ = parted(models, apart=apart)
         bases = [
             evidence("label", n_rows, self._model(each), rows, self._label, self.name)

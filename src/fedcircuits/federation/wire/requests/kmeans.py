@@ -168,7 +168,7 @@ START = declare(
         "agreement",
         (Reveals("server", Level.AGGREGATES, "centres of clusters of `min_rows` rows or more"),),
         costly=True,
-        changes_state=True,  # which rows are told apart
+        changes_state=True,  # rows are parted further
         asks=_start,
         groups={"rows of a cluster": lambda reply: reply.rows},
     )
