@@ -87,7 +87,7 @@ def test_few_rows_keep_a_gain_that_is_not_certain(
         monkeypatch.setattr(fit_head, "FEW_JUDGING", 0)
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.arange(200) % 2)
-    outputs = 0.22 * (2 * labels - 1) + rng.normal(size=200)
+    outputs = 0.16 * (2 * labels - 1) + rng.normal(size=200)
     log_tilt = np.full((200, 2), np.log(0.5))
     sizes = (BoostOptions(),)
     trial = fit_head.judged(sizes, outputs[:, None], log_tilt, labels, np.ones(200), False)
