@@ -126,6 +126,13 @@ def test_a_run_of_few_minutes_goes_on_later(tmp_path: Path) -> None:
     assert notes == ["2 cells are not run yet; the same command goes on"]
 
 
+def test_some_data_sets_alone_or_a_name_that_is_not_there() -> None:
+    experiment = Experiment.named("one-pass").only(["cancer", "synthetic"])
+    assert {cell.data for cell in experiment.cells()} == {"cancer", "synthetic"}
+    with pytest.raises(ExperimentError, match="did you mean 'cancer'"):
+        Experiment.named("one-pass").only(["cancr"])
+
+
 def test_runs_that_write_one_file_keep_each_others_rows(tmp_path: Path) -> None:
     one, other = Records(tmp_path / "a.parquet"), Records(tmp_path / "a.parquet")
     cells = list(Experiment.read("density", SMALL).cells())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedcircuits.cli.output import Output
@@ -24,9 +25,12 @@ def run(
     page: Path | None,
     minutes: float | None,
     only_page: bool,
+    only: Sequence[str] = (),
 ) -> None:
     """Run the cells that are not recorded yet, write the page, print its first table."""
     experiment = Experiment.named(name, quick=quick, seeds=seeds)
+    if only:
+        experiment = experiment.only(only)
     notes: list[str] = []
     if only_page:
         found = Records(records)
@@ -37,6 +41,7 @@ def run(
     frame = found.frame()
     words = f"fedcircuits experiment {name}" + (" --quick" if quick else "")
     words += "" if seeds is None else f" --seeds {seeds}"
+    words += "".join(f" --only {one!r}" if " " in one else f" --only {one}" for one in only)
     words += "" if device == "cpu" else f" --device {device}"
     whole = Experiment.named(name, quick=quick)  # the page says what of it has not been run
     path = write_page(whole, frame, page or records.parent, words)

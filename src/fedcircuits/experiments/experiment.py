@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -92,6 +92,13 @@ class Experiment:
         if name not in NAMES:
             raise ExperimentError(unknown_name("experiment", name, NAMES))
         return cls.read(name, _built_in(name), quick=quick, seeds=seeds)
+
+    def only(self, data: Sequence[str]) -> Self:
+        """Return the experiment on some of its data sets."""
+        for name in data:
+            if name not in self.data:
+                raise ExperimentError(unknown_name("data set", name, self.data))
+        return replace(self, data=tuple(name for name in self.data if name in data))
 
     @classmethod
     def read(

@@ -247,6 +247,10 @@ def experiment(
         float | None,
         typer.Option(help="Begin nothing new after so many; the same command goes on later."),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="A data set; may be repeated. Without it all of the experiment."),
+    ] = None,
     only_page: Annotated[
         bool, typer.Option("--only-page", help="Run nothing: write the page from the records.")
     ] = False,
@@ -263,4 +267,17 @@ def experiment(
 
     out = Output(json)
     with out.errors():
-        run(out, name, quick, seeds, engine, data, device, records, page, minutes, only_page)
+        run(
+            out,
+            name,
+            quick,
+            seeds,
+            engine,
+            data,
+            device,
+            records,
+            page,
+            minutes,
+            only_page,
+            only or (),
+        )
