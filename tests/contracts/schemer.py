@@ -12,7 +12,7 @@ import pandas as pd
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.federation.agreement import Latent
 from fedcircuits.federation.agreement.base import described
-from fedcircuits.federation.client.describe import SKETCH_PARTS
+from fedcircuits.federation.client.rows.describe import SKETCH_PARTS
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.wire import requests as m

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.federation.client.describe import describe
+from fedcircuits.federation.client.rows.describe import describe
 from fedcircuits.schema.images import image_frame, image_schema
 
 pytest.importorskip("torch")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcircuits.federation.client.parts import Parts
-from fedcircuits.federation.client.rare_states import without_rare_states
+from fedcircuits.federation.client.rows.parts import Parts
+from fedcircuits.federation.client.rows.rare_states import without_rare_states
 from fedcircuits.schema import Schema, Table, Variable
 from fedcircuits.schema.grids.grid import Grid
 

@@ -23,7 +23,7 @@ from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FedcircuitsWarning, FederationError
 from fedcircuits.federation.client.client import Client
-from fedcircuits.federation.client.parts import Parts
+from fedcircuits.federation.client.rows.parts import Parts
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy, PolicyError
 from fedcircuits.federation.server.server import Server

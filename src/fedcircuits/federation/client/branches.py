@@ -19,8 +19,8 @@ from fedcircuits.circuits import Circuit
 from fedcircuits.circuits.root_states import state_circuit
 from fedcircuits.density import Density, Learner, LearnsBranch
 from fedcircuits.errors import FedcircuitsError
-from fedcircuits.federation.client.aligned_rows import AlignedRows
 from fedcircuits.federation.client.jobs import fitted_model, without_label
+from fedcircuits.federation.client.rows.aligned_rows import AlignedRows
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import NONE, JobId, ModelName
 from fedcircuits.schema import Table

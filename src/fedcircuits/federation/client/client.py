@@ -18,8 +18,6 @@ from fedcircuits.arrays import Arrays, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.contracts import Rounds
 from fedcircuits.errors import ClientError, FedcircuitsError
-from fedcircuits.federation.client.aligned_rows import AlignedRows
-from fedcircuits.federation.client.aligning import Aligning
 from fedcircuits.federation.client.answer import Answering
 from fedcircuits.federation.client.branches import Branch, Branches, branch_of
 from fedcircuits.federation.client.classifiers import train_classifier
@@ -39,9 +37,11 @@ from fedcircuits.federation.client.label.heads_across import HeadsAcross
 from fedcircuits.federation.client.label.validation import Validation
 from fedcircuits.federation.client.mailbox import Mailbox
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
-from fedcircuits.federation.client.parts import Parts
-from fedcircuits.federation.client.rare_states import without_rare_states
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
+from fedcircuits.federation.client.rows.aligned_rows import AlignedRows
+from fedcircuits.federation.client.rows.aligning import Aligning
+from fedcircuits.federation.client.rows.parts import Parts
+from fedcircuits.federation.client.rows.rare_states import without_rare_states
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import check_secret
 from fedcircuits.federation.wire.names import (

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcircuits.arrays import Arrays, IntArray
 from fedcircuits.federation.client.clustering import cluster_rows, features, nearest_centres
-from fedcircuits.federation.client.parts import Parts
+from fedcircuits.federation.client.rows.parts import Parts
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Table
 

@@ -11,12 +11,12 @@ from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FedcircuitsError
-from fedcircuits.federation.client.aligned_rows import AlignedRows
-from fedcircuits.federation.client.describe import describe, own_schema
 from fedcircuits.federation.client.jobs import labels
 from fedcircuits.federation.client.mailbox import Mailbox
 from fedcircuits.federation.client.own_learner import OwnLearner
-from fedcircuits.federation.client.parts import Parts
+from fedcircuits.federation.client.rows.aligned_rows import AlignedRows
+from fedcircuits.federation.client.rows.describe import describe, own_schema
+from fedcircuits.federation.client.rows.parts import Parts
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import Grouping, ModelName
 from fedcircuits.schema import Table

@@ -12,7 +12,7 @@ from fedcircuits.errors import (
     FederationError,
     SchemaError,
 )
-from fedcircuits.federation.client.describe import SKETCH_PARTS
+from fedcircuits.federation.client.rows.describe import SKETCH_PARTS
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Schema, Sketch
 from fedcircuits.schema.schema import label_grid, variable_grid
