@@ -70,7 +70,7 @@ def test_codes_of_others_are_seen_in_every_split_and_keep_the_law(
 ) -> None:
     fed = federated(split)
     assert not fed.is_exact
-    assert all(head.sees for head in fed.fitted.heads.values())
+    assert all(head.codes_of for head in fed.fitted.heads.values())
     check_coherence(fed)
     test = rows(1000, 1)
     assert log_loss(fed, test) < log_loss(fed.exact_part, test) - 0.01
@@ -100,8 +100,8 @@ def test_the_owner_of_a_label_that_is_used_fits_a_head_alone(
     table, test = rows(n_classes=n_classes), rows(1000, 1, n_classes)
     fed = federated("columns", table, agreement="latent", label_use="used")
     heads = fed.fitted.heads
-    assert heads["u"].sees == ("v",)
-    assert not heads["v"].sees
+    assert heads["u"].codes_of == ("v",)
+    assert not heads["v"].codes_of
     assert not fed.is_exact
     check_coherence(fed)
     assert log_loss(fed, test) < log_loss(fed.exact_part, test) - 0.01
@@ -144,7 +144,10 @@ def test_without_columns_of_a_head_across_is_the_marginal() -> None:
 def test_trees_of_all_clients_have_min_rows_behind_a_leaf() -> None:
     fed = federated("columns", min_rows=100)
     for head in fed.fitted.heads.values():
-        for trees in (head.trees, *((head.said.trees, head.said.leaf) if head.said else ())):
+        for trees in (
+            head.trees,
+            *((head.code_trees.trees, head.code_trees.leaf) if head.code_trees else ()),
+        ):
             assert (np.diff(np.append(trees.roots, trees.feature.size)) < 2 * ROWS / 100).all()
 
 
@@ -167,12 +170,12 @@ def lost(client: str, verb: str, split: str) -> Any:
 @pytest.mark.parametrize(
     ("split", "client", "verb"),
     [
-        ("columns", "v", "say_codes"),
-        ("columns", "v", "see_codes"),
+        ("columns", "v", "fit_code_trees"),
+        ("columns", "v", "fit_trees_on_codes"),
         ("columns", "u", "pool_across"),
         ("register", "v", "pool_across"),
-        ("register", "south", "say_codes"),
-        ("register", "south", "see_codes"),
+        ("register", "south", "fit_code_trees"),
+        ("register", "south", "fit_trees_on_codes"),
     ],
 )
 def test_a_client_lost_while_heads_are_made_does_not_end_the_run(

@@ -152,8 +152,8 @@ def lightgbm(
 
     if not tuned:
         model = LGBMClassifier(verbose=-1, n_jobs=1, random_state=seed)
-        rows = [np.concatenate(both) for both in zip(train, valid, strict=True)]
-        model.fit(*rows, categorical_feature=list(categories))
+        rows, labels = (np.concatenate(both) for both in zip(train, valid, strict=True))
+        model.fit(rows, labels, categorical_feature=list(categories))
         return np.asarray(model.predict_proba(test), dtype=float)
     best, answer = np.inf, np.empty(0)
     for _ in range(TUNED):

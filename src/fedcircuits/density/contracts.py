@@ -13,8 +13,8 @@ used through `fit` alone. All learners of `fedcircuits.learners` are declared ag
     LearnsLevels          takes_levels           clients with images: no grid of pixels is agreed
     LearnsForMixing       for_mixing             rules that average models of different rows
     LearnsTilt            fit_tilt               rules with a label: one tilt over all clients
-    LearnsHead            fit_head               the same, more than a tilt says
-    LearnsCodes           say_codes, see_codes   the same, across clients with different columns
+    LearnsHead            fit_head               the same by boosted trees, beside a tilt
+    LearnsCodes           fit_code_trees ...     the same, across clients with different columns
     LearnsBranch          branch                 `joint` where columns are split
     LearnsInRounds        in_rounds              `joint` where rows are split
     LearnsClassifier      fit_classifier         federations of classifiers (section 3.2)
@@ -145,7 +145,7 @@ class LearnsTilt(Learner, Protocol):
         Args:
             table: rows over the columns to tilt; schema and grids are agreed.
             classes: (n,) class of every row, 0 .. Y - 1.
-            offset: (n, Y) what others say of each row, in logs.
+            offset: (n, Y) log-scores of each row from other clients' columns.
             min_rows: least rows behind an entry; states with fewer share one.
             n_columns: columns of all clients, if others hold some.
         """
@@ -180,8 +180,8 @@ class LearnsHead(Learner, Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SaidCodes:
-    """Trees over a client's own columns, and what they say of its rows.
+class RowCodes:
+    """Trees over a client's own columns, and their codes of its rows.
 
     Attributes:
         trees: of all rows, as arrays.
@@ -202,12 +202,12 @@ class SaidCodes:
 
 @runtime_checkable
 class LearnsCodes(LearnsHead, Protocol):
-    """A learner of boosted trees that see codes of what other clients' trees say of a row.
+    """A learner of boosted trees that take codes from other clients' trees as inputs.
 
     How coarse codes are is in `row_codes.py`. Outputs are as if classes had the same size.
     """
 
-    def say_codes(
+    def fit_code_trees(
         self,
         table: Table,
         classes: IntArray,
@@ -216,7 +216,7 @@ class LearnsCodes(LearnsHead, Protocol):
         min_rows: int,
         seed: int,
         given: tuple[Arrays, float] | None,
-    ) -> SaidCodes:
+    ) -> RowCodes:
         """Return trees over a client's own columns, and the codes of its rows.
 
         Args:
@@ -230,7 +230,7 @@ class LearnsCodes(LearnsHead, Protocol):
         """
         ...
 
-    def see_codes(
+    def fit_trees_on_codes(
         self,
         table: Table,
         codes: FloatArray,
@@ -254,11 +254,11 @@ class LearnsCodes(LearnsHead, Protocol):
     def trees_of_numbers(
         self, table: Table, numbers: FloatArray, min_rows: int, seed: int
     ) -> Arrays:
-        """Return trees that say numbers (n, K) of a client's rows, as arrays.
+        """Return trees whose outputs are close to numbers (n, K) of a client's rows, as arrays.
 
         Args:
             table: rows over the columns the trees may ask about.
-            numbers: to say.
+            numbers: functions of the rows.
             min_rows: least rows behind a leaf.
             seed: of the boosting.
         """

@@ -1,4 +1,4 @@
-"""How coarse a code of a row is that one client's trees say and another's see.
+"""How coarse the codes of rows are that one client's trees make and another's take as inputs.
 
 A score for every class but the last has `2 LEVELS + 1` levels, a leaf is one of `N_LEAVES`: at most
 8 bits a row for two classes, 4 more for every further class.

@@ -174,9 +174,9 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
     for at, client in enumerate(sorted(found.heads)):
         head = found.heads[client]
         arrays |= {f"head.{at}.{name}": array for name, array in head.trees.arrays().items()}
-        if head.said is not None:
-            arrays |= {f"said.{at}.{name}": a for name, a in head.said.trees.arrays().items()}
-            arrays |= {f"leaf.{at}.{name}": a for name, a in head.said.leaf.arrays().items()}
+        if head.code_trees is not None:
+            arrays |= {f"said.{at}.{name}": a for name, a in head.code_trees.trees.arrays().items()}
+            arrays |= {f"leaf.{at}.{name}": a for name, a in head.code_trees.leaf.arrays().items()}
         if head.pool is not None:
             arrays[f"pool.{at}.trees"] = head.pool.trees
             arrays[f"pool.{at}.shift"] = head.pool.shift
@@ -193,8 +193,8 @@ def _fitted_to_json(fed: FederatedCircuit, arrays: dict[str, Any]) -> dict[str, 
                 "columns": list(found.heads[client].columns),
                 "together": found.heads[client].n_together,
                 "group": found.heads[client].group,
-                "sees": list(found.heads[client].sees),
-                "width": None if (s := found.heads[client].said) is None else s.width,
+                "sees": list(found.heads[client].codes_of),
+                "width": None if (s := found.heads[client].code_trees) is None else s.width,
                 "pool": _pool_numbers(found.heads[client]),
             }
             for client in sorted(found.heads)
@@ -265,9 +265,9 @@ def _head(entry: dict[str, Any], record: Record, at: int, n_classes: int) -> Cli
     if trees_of.shape != (1,) or not np.isfinite([*trees_of, *shift, *numbers.values()]).all():
         raise StorageError("the pool of a client's trees in the file is not valid")
     pool = PoolWeights(trees=trees_of, shift=shift, **numbers)
-    width, said = entry.get("width"), None
+    width, code_trees = entry.get("width"), None
     if width is not None:
-        said = (trees(f"said.{at}."), trees(f"leaf.{at}."), float(width))
+        code_trees = (trees(f"said.{at}."), trees(f"leaf.{at}."), float(width))
     return ClientHead.of(
         [str(c) for c in entry["columns"]],
         trees(f"head.{at}."),
@@ -276,7 +276,7 @@ def _head(entry: dict[str, Any], record: Record, at: int, n_classes: int) -> Cli
         int(entry["together"]),
         str(entry.get("group", "")),
         [str(g) for g in entry.get("sees", [])],
-        said,
+        code_trees,
     )
 
 

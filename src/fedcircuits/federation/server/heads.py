@@ -42,8 +42,8 @@ class ClientHead:
         n_together: groups of clients with the same columns whose trees were pooled together, 0
             where rows are split.
         group: the client that stands for those with the same columns.
-        sees: groups whose codes follow the columns.
-        said: what codes of its rows are made of; None where no trees see codes.
+        codes_of: groups whose codes are inputs after the columns.
+        code_trees: that make codes of its rows; None where no trees take codes.
     """
 
     columns: tuple[str, ...]
@@ -51,8 +51,8 @@ class ClientHead:
     pool: m.PoolWeights | None
     n_together: int
     group: str = ""
-    sees: tuple[str, ...] = ()
-    said: SaidTrees | None = None
+    codes_of: tuple[str, ...] = ()
+    code_trees: CodeTrees | None = None
 
     @staticmethod
     def of(
@@ -62,25 +62,27 @@ class ClientHead:
         n_classes: int,
         n_together: int = 0,
         group: str = "",
-        sees: Sequence[str] = (),
-        said: tuple[Arrays, Arrays, float] | None = None,
+        codes_of: Sequence[str] = (),
+        code_trees: tuple[Arrays, Arrays, float] | None = None,
     ) -> ClientHead:
         """Return the head of a client's reply or of a file, checked."""
         from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
         n_columns = len(columns)
         n_outputs = 1 if n_classes == 2 else n_classes
-        made = BoostedTrees.from_arrays(trees, n_columns + len(sees) * n_classes, n_outputs)
+        made = BoostedTrees.from_arrays(trees, n_columns + len(codes_of) * n_classes, n_outputs)
         kept = None
-        if said is not None:
-            first = BoostedTrees.from_arrays(said[0], n_columns, n_outputs)
-            kept = SaidTrees(first, BoostedTrees.from_arrays(said[1], n_columns, 1), said[2])
-        return ClientHead(tuple(columns), made, pool, n_together, group, tuple(sees), kept)
+        if code_trees is not None:
+            first = BoostedTrees.from_arrays(code_trees[0], n_columns, n_outputs)
+            kept = CodeTrees(
+                first, BoostedTrees.from_arrays(code_trees[1], n_columns, 1), code_trees[2]
+            )
+        return ClientHead(tuple(columns), made, pool, n_together, group, tuple(codes_of), kept)
 
 
 @dataclass(frozen=True, eq=False)
-class SaidTrees:
-    """What codes of a client's rows are made of.
+class CodeTrees:
+    """Trees that make the codes of a client's rows.
 
     Attributes:
         trees: of the scores.
@@ -105,7 +107,7 @@ def one_head(
     Args:
         heads: of the clients.
         tilts: of the clients.
-        scores: what clients said of each other's models.
+        scores: of each other's models, by client.
         rows: (Y,) rows of each class.
         names: of the columns, in the order of the model.
     """

@@ -58,26 +58,31 @@ def head_across(
     codes = {g: [f"code {k} of {g}" for k in range(n_classes)] for g in sorted(groups)}
     shares = {c: w for mine in groups.values() for c, w in shares_of(mine, tilts).items()}
     every = [*names, *(code for g in codes for code in codes[g])]
-    sees = any(head.sees for head in heads.values())
+    takes_codes = any(head.codes_of for head in heads.values())
     parts = [head.trees for head in heads.values()]
-    parts += [tree for h in heads.values() if h.said for tree in (h.said.trees, h.said.leaf)]
+    parts += [
+        tree
+        for h in heads.values()
+        if h.code_trees
+        for tree in (h.code_trees.trees, h.code_trees.leaf)
+    ]
     width = max(trees.known_categories.shape[1] for trees in parts)
     second = []
     for client, head in sorted(heads.items()):
-        columns = [*head.columns, *(code for g in head.sees for code in codes[g])]
+        columns = [*head.columns, *(code for g in head.codes_of for code in codes[g])]
         assert head.pool is not None
         by = shares[client] * float(head.pool.trees[0])
-        second.append(over(scaled(head.trees, by), columns, every if sees else names, width))
+        second.append(over(scaled(head.trees, by), columns, every if takes_codes else names, width))
     trees = reduce(BoostedTrees.plus, second)
     weights = Pool(pool.tilt, 1.0, pool.shift, np.arange(n_classes), pool.limit)
-    if not sees:
+    if not takes_codes:
         return trees, weights
     first: list[BoostedTrees] = []
     widths = []
     for g in sorted(groups):
-        said = [(heads[c].said, heads[c].columns, shares[c]) for c in groups[g]]
-        scores = [over(scaled(s.trees, w), at, names, width) for s, at, w in said if s is not None]
-        kept, held, _ = said[0]
+        made = [(heads[c].code_trees, heads[c].columns, shares[c]) for c in groups[g]]
+        scores = [over(scaled(s.trees, w), at, names, width) for s, at, w in made if s is not None]
+        kept, held, _ = made[0]
         assert kept is not None
         first += [reduce(BoostedTrees.plus, scores), over(kept.leaf, held, names, width)]
         widths.append(kept.width)

@@ -152,7 +152,7 @@ class Server(Holdings):
             raise next(iter(failed.values()))
         return {c: answers[c] for c in sorted(answers)}
 
-    def call_unless_said(
+    def call_unless_repeated(
         self, verb: Verb[Request, Reply], requests: Mapping[str, Request]
     ) -> dict[str, Reply]:
         """As `call`; the replies as they are where the last requests of this verb were the same."""

@@ -95,7 +95,7 @@ def assign_classes(
         choice = choice_of(server, client, numbers)
         packed, source = pack_codes(classes[mine], n_classes), CLUSTERS if tables else None
         requests[client] = m.Assign(group, source, choice, packed, table)
-    server.call_unless_said(m.ASSIGN, requests)
+    server.call_unless_repeated(m.ASSIGN, requests)
 
 
 def spaces_with_label(server: Server) -> list[tuple[tuple[str, ...], list[str]]]:
@@ -138,7 +138,7 @@ def cluster_everywhere(
         )
         for client in server.clients
     }
-    return server.call_unless_said(m.CLUSTER, requests)
+    return server.call_unless_repeated(m.CLUSTER, requests)
 
 
 def aligned_indices(

@@ -1,9 +1,9 @@
 """A head over clients with different columns: codes of rows go across the border, sealed.
 
 Clients with the same columns form a group; their trees are averaged, and one small tree numbers the
-leaves for all of them. A client's trees see the codes of other groups, missing where nobody of the
-group has the row. Rows that every group holds and one client with the label holds too are left out
-to pool the groups' trees with the tilt.
+leaves for all of them. A client's second trees have the codes of other groups as inputs, missing
+where nobody of the group has the row. Rows that every group holds and one client with the label
+holds too are left out to pool the groups' trees with the tilt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import aligned_rows, name_rows
 from fedcircuits.federation.agreement._shared.keys import KEYS
-from fedcircuits.federation.agreement._shared.tilts import TRIES, fit_tilts, said_by_others
+from fedcircuits.federation.agreement._shared.tilts import TRIES, fit_tilts, scored_by_others
 from fedcircuits.federation.agreement._shared.validation import only_rows
 from fedcircuits.federation.client.label.tilting import tables_of
 from fedcircuits.federation.server.fitted_parts import FittedParts
@@ -34,8 +34,8 @@ STEPS: tuple[Step, ...] = (
     *KEYS,
     step(m.USE_ROWS, 2),
     step(m.NAME_ROWS, MANY),
-    step(m.SAY_CODES, TRIES),
-    step(m.SEE_CODES, TRIES),
+    step(m.FIT_CODE_TREES, TRIES),
+    step(m.FIT_TREES_ON_CODES, TRIES),
     step(m.SCORE_TILT, MANY),
     step(m.POOL_ACROSS, TRIES),
 )
@@ -53,8 +53,8 @@ class Border:
         tilt: fitted to the other rows.
         turns: the step that each client's codes are sealed for.
         pooling: the step that the pool's pieces are sealed for.
-        speakers: whose tables speak for which columns of which left-out rows.
-        said: what every client's own trees are.
+        scorers: whose tables score which columns of which left-out rows.
+        own: the trees of every client over its own columns.
         codes: pieces for every client, of groups that are not its own.
     """
 
@@ -65,8 +65,8 @@ class Border:
     tilt: Tilt
     turns: dict[str, str] = field(init=False)
     pooling: str = field(init=False)
-    speakers: list[tuple[str, list[str], IntArray]] = field(init=False)
-    said: dict[str, m.CodesSaid] = field(default_factory=dict)
+    scorers: list[tuple[str, list[str], IntArray]] = field(init=False)
+    own: dict[str, m.CodeTreesFitted] = field(default_factory=dict)
     codes: dict[str, list[m.GroupPiece]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,8 +74,8 @@ class Border:
         self.turns = {client: server.next_step() for client in server.clients}
         self.pooling = server.next_step()
         every = {c: self.tilt.select(columns_of(server, c)) for c in server.clients}
-        others = list(said_by_others(server, pooler, every, self.held))
-        self.speakers = [(pooler, columns_of(server, pooler), self.held), *others]
+        others = list(scored_by_others(server, pooler, every, self.held))
+        self.scorers = [(pooler, columns_of(server, pooler), self.held), *others]
 
     @property
     def group_of(self) -> dict[str, str]:
@@ -87,7 +87,7 @@ class Border:
         return [g for g in self.groups if client not in self.groups[g]]
 
     def held_by(self, client: str) -> IntArray:
-        """(n,) left-out rows that a client speaks for: those no earlier one of its group has."""
+        """(n,) left-out rows that a client scores: those no earlier one of its group has."""
         rows = np.intersect1d(self.held, self.server.aligned[client])
         for other in self.groups[self.group_of[client]]:
             if other == client:
@@ -103,12 +103,12 @@ class Border:
     def to_pool(self, client: str, layer: int) -> m.SealFor:
         """What outputs of left-out rows are sealed for: alone (0) or across (1)."""
         clients = sorted(self.server.clients)
-        at = len(self.speakers) + layer * len(clients) + clients.index(client)
+        at = len(self.scorers) + layer * len(clients) + clients.index(client)
         step = m.piece_step(self.pooling, at)
         return self.sealed(client, self.held_by(client), self.pooler, step)
 
     def recipients(self, client: str) -> list[tuple[str, IntArray]]:
-        """Who sees a client's codes of which rows, every row of a group once."""
+        """Who gets a client's codes of which rows, every row of a group once."""
         found = []
         for other in self.server.clients:
             if self.group_of[other] == self.group_of[client]:
@@ -122,8 +122,8 @@ class Border:
                 found.append((other, both))
         return found
 
-    def say(self) -> bool:
-        """Have every client say its codes; whether all have trees."""
+    def fit_code_trees(self) -> bool:
+        """Have every client boost trees and send codes of rows; return whether all have trees."""
         server = self.server
         leaders = list(self.groups)
         followers = [c for c in server.clients if c not in leaders]
@@ -137,8 +137,8 @@ class Border:
                     step = m.piece_step(self.turns[other], number[other])
                     places.append(self.sealed(client, rows, other, step))
                     number[other] += 1
-                first = self.said.get(self.group_of[client])
-                asked[client] = m.SayCodes(
+                first = self.own.get(self.group_of[client])
+                asked[client] = m.FitCodeTrees(
                     columns_of(server, client),
                     n_classes_of(server),
                     self.to_pool(client, 0),
@@ -147,11 +147,11 @@ class Border:
                     first.width if first else 1.0,
                     server.min_rows,
                 )
-            self.said |= server.call(m.SAY_CODES, asked) if asked else {}
-            if not all(self.said[client].trees for client in some):
+            self.own |= server.call(m.FIT_CODE_TREES, asked) if asked else {}
+            if not all(self.own[client].trees for client in some):
                 return False
             for client in some:
-                for (other, rows), piece in zip(to[client], self.said[client].codes, strict=True):
+                for (other, rows), piece in zip(to[client], self.own[client].codes, strict=True):
                     at = self.others(other).index(self.group_of[client])
                     name = name_rows(server, other, rows)
                     self.codes.setdefault(other, []).append(
@@ -159,11 +159,11 @@ class Border:
                     )
         return True
 
-    def see(self) -> dict[str, m.CodesSeen]:
-        """Trees that see codes; none where a client has another key by now."""
+    def fit_trees_on_codes(self) -> dict[str, m.TreesOnCodesFitted]:
+        """Return every client's trees on codes; none where a client has another key by now."""
         server = self.server
         asked = {
-            client: m.SeeCodes(
+            client: m.FitTreesOnCodes(
                 columns_of(server, client),
                 n_classes_of(server),
                 self.to_pool(client, 1),
@@ -175,22 +175,24 @@ class Border:
             )
             for client in server.clients
         }
-        found = server.call(m.SEE_CODES, asked)
+        found = server.call(m.FIT_TREES_ON_CODES, asked)
         return found if all(found[c].key == server.keys[c] for c in found) else {}
 
-    def pool(self, seen: Mapping[str, m.CodesSeen]) -> m.PooledAcross:
+    def pool(self, on_codes: Mapping[str, m.TreesOnCodesFitted]) -> m.PooledAcross:
         """Weights of the groups' trees, fitted where the label is."""
         server, pooler = self.server, self.pooler
         key = server.keys[pooler]
         tilts: list[m.ScorePiece] = []
-        for client, columns, rows in self.speakers:
+        for client, columns, rows in self.scorers:
             name, step = name_rows(server, client, rows), m.piece_step(self.pooling, len(tilts))
             ask = m.ScoreTilt(tables_of(self.tilt.select(columns)), name, rows.size, key, step)
             sealed = server.call(m.SCORE_TILT, {client: ask})[client]
             piece = m.Piece(sealed.values, client)
             tilts.append(m.ScorePiece(name_rows(server, pooler, rows), rows.size, piece))
 
-        def pieces(found: Mapping[str, m.CodesSaid | m.CodesSeen]) -> tuple[m.GroupPiece, ...]:
+        def pieces(
+            found: Mapping[str, m.CodeTreesFitted | m.TreesOnCodesFitted],
+        ) -> tuple[m.GroupPiece, ...]:
             answer = []
             for client in sorted(found):
                 rows = self.held_by(client)
@@ -206,31 +208,31 @@ class Border:
             self.pooling,
             self.tilt.c,
             tuple(tilts),
-            pieces(self.said),
-            pieces(seen),
+            pieces(self.own),
+            pieces(on_codes),
             len(self.groups),
         )
         return server.call(m.POOL_ACROSS, {pooler: request})[pooler]
 
     def heads(
-        self, seen: Mapping[str, m.CodesSeen], pooled: m.PooledAcross
+        self, on_codes: Mapping[str, m.TreesOnCodesFitted], pooled: m.PooledAcross
     ) -> dict[str, ClientHead]:
         """Every client's trees, with its part of the pool."""
         assert pooled.pool is not None
         answer = {}
         for client in self.server.clients:
-            group, said = self.group_of[client], self.said[client]
+            group, own = self.group_of[client], self.own[client]
             at = list(self.groups).index(group)
             pool = replace(pooled.pool, trees=pooled.pool.trees[at : at + 1])
             answer[client] = ClientHead.of(
                 columns_of(self.server, client),
-                seen[client].trees if pooled.across else said.trees,
+                on_codes[client].trees if pooled.across else own.trees,
                 pool,
                 pool.shift.size,
                 len(self.groups),
                 group,
                 self.others(client) if pooled.across else (),
-                (said.trees, said.leaf, said.width) if pooled.across else None,
+                (own.trees, own.leaf, own.width) if pooled.across else None,
             )
         return answer
 
@@ -240,7 +242,7 @@ class Attempt:
     """A head that was pooled."""
 
     border: Border
-    seen: Mapping[str, m.CodesSeen]
+    on_codes: Mapping[str, m.TreesOnCodesFitted]
     pooled: m.PooledAcross
 
 
@@ -255,11 +257,11 @@ def heads_across(server: Server) -> dict[str, ClientHead]:
     with only_rows(server, np.setdiff1d(aligned_rows(server), held), 0.0):
         tilts = fit_tilts(server)
     made = None if tilts is None else attempt(server, tilts, groups, pooler, held)
-    return {} if made is None else made.border.heads(made.seen, made.pooled)
+    return {} if made is None else made.border.heads(made.on_codes, made.pooled)
 
 
 def gain_of_head(server: Server, tilts: Mapping[str, Tilt], judged: IntArray) -> float:
-    """Nats a row that a head takes off the log-loss of rows that no fit has seen, if for certain.
+    """Nats a row that a head takes off the log-loss of rows that no fit has used, if for certain.
 
     Args:
         server: the run; clients leave these rows out.
@@ -300,13 +302,13 @@ def attempt(
     for _ in range(TRIES):
         server.share_keys()
         border = Border(server, groups, pooler, held, tilt)
-        if not border.say():
+        if not border.fit_code_trees():
             return None
-        seen = border.see()
-        if seen:
-            pooled = border.pool(seen)
+        on_codes = border.fit_trees_on_codes()
+        if on_codes:
+            pooled = border.pool(on_codes)
             if pooled.key == server.keys[pooler]:
-                return None if pooled.pool is None else Attempt(border, seen, pooled)
+                return None if pooled.pool is None else Attempt(border, on_codes, pooled)
         server.keys.clear()
     raise ClientError(pooler, f"keys changed during each of {TRIES} attempts: start it again")
 

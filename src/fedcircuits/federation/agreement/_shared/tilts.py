@@ -1,7 +1,7 @@
 """Fitting the tilt of the label at the clients: at once where rows are split, else in turns.
 
 The objective is convex and additive over columns. A client whose turn it is fits the tables of its
-own columns, and what the other clients' columns say of the same rows is a fixed offset: two turns
+own columns; the scores of the same rows from other clients' columns are a fixed offset. Two turns
 each end close to the tables of all columns in one place. Scores pass the server sealed. Where no
 row is at all clients, each fits to the rows that another one holds too.
 """
@@ -99,13 +99,13 @@ def _in_turns(server: Server, mine: Mapping[str, IntArray]) -> dict[str, Tilt] |
 
 
 def _turn(server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray) -> Tilt | None:
-    """One client's tables, given what the others' say of the rows (n,) that they hold too."""
+    """One client's tables, given the others' scores of the rows (n,) that they hold too."""
     name = name_rows(server, client, rows)
     for _ in range(TRIES):
         server.share_keys()
         key, turn = server.keys[client], server.next_step()
         pieces: list[m.ScorePiece] = []
-        for other, columns, both in said_by_others(server, client, tilts, rows):
+        for other, columns, both in scored_by_others(server, client, tilts, rows):
             there = name_rows(server, other, both)
             tables = tables_of(tilts[other].select(columns))
             place = m.piece_step(turn, len(pieces))
@@ -124,10 +124,10 @@ def _turn(server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray) -
     raise ClientError(client, f"it had another key after each of {TRIES} messages: start it again")
 
 
-def said_by_others(
+def scored_by_others(
     server: Server, client: str, tilts: dict[str, Tilt], rows: IntArray
 ) -> Iterator[tuple[str, list[str], IntArray]]:
-    """Who speaks for which columns of which rows, so that every cell is spoken for once."""
+    """Yield other clients, their columns and rows (n,) to score, so that every cell counts once."""
     others = [other for other in sorted(tilts) if other != client]
     for at, other in enumerate(others):
         groups: dict[tuple[str, ...], list[str]] = {}

@@ -152,7 +152,7 @@ def head_by_codes(
     ]
     seed = int(rng.integers(2**31))
     own = table.columns(request.columns)
-    trees, found = learner.see_codes(
+    trees, found = learner.fit_trees_on_codes(
         own, np.concatenate(codes, axis=1), classes, held, request.min_rows, seed
     )
     log_tilt = log_softmax(tilt.c + tilt.scores(table.rows(np.flatnonzero(held))))

@@ -1,4 +1,4 @@
-"""What a client does about a head over different columns: says codes, sees others', and pools."""
+"""What a client does for a head over different columns: trees, codes of rows, weights of trees."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
 
-# Paired standard errors by which trees that see codes must be better than those that do not.
+# Paired standard errors by which trees on codes must be better than those without.
 LEAST_ERRORS = 1.0
 CODES, ALONE, ACROSS = "codes of rows", "trees alone", "trees across"  # what is sealed
 _NO_PIECE = m.Piece(np.zeros(0, dtype=np.uint8), "")
@@ -64,17 +64,17 @@ class HeadsAcross(ClientState):
         assert isinstance(learner, LearnsCodes)
         return learner
 
-    @handles(m.SAY_CODES)
-    def _say_codes(self, request: m.SayCodes) -> m.CodesSaid:
+    @handles(m.FIT_CODE_TREES)
+    def _fit_code_trees(self, request: m.FitCodeTrees) -> m.CodeTreesFitted:
         """Trees over the client's own columns, and codes of rows for others."""
         start = time.process_time()
         table, held, named = self._rows_of(request)
         classes, known = self._labelled(held)
         learner = self._head_learner(request.n_classes, classes[known])
         if learner is None:
-            return m.CodesSaid({}, {}, 1.0, _NO_PIECE, (), np.zeros(1))
+            return m.CodeTreesFitted({}, {}, 1.0, _NO_PIECE, (), np.zeros(1))
         seed = int(named_rng(self._seed, self.name, "say codes").integers(2**31))
-        said = learner.say_codes(
+        made = learner.fit_code_trees(
             table,
             classes,
             known,
@@ -83,16 +83,18 @@ class HeadsAcross(ClientState):
             seed,
             (request.leaf, request.width) if request.leaf else None,
         )
-        outputs = self._sealed(packed_scores(by_class(said.outputs[named])), request.held, ALONE)
+        outputs = self._sealed(packed_scores(by_class(made.outputs[named])), request.held, ALONE)
         codes = []
         for to in request.to:
             rows = self._aligned.named(to.rows)
-            packed = packed_row_codes(said.levels[rows], said.leaves[rows])
+            packed = packed_row_codes(made.levels[rows], made.leaves[rows])
             codes.append(self._sealed(packed, to, CODES))
-        return m.CodesSaid(said.trees, said.leaf, said.width, outputs, tuple(codes), _since(start))
+        return m.CodeTreesFitted(
+            made.trees, made.leaf, made.width, outputs, tuple(codes), _since(start)
+        )
 
-    @handles(m.SEE_CODES)
-    def _see_codes(self, request: m.SeeCodes) -> m.CodesSeen:
+    @handles(m.FIT_TREES_ON_CODES)
+    def _fit_trees_on_codes(self, request: m.FitTreesOnCodes) -> m.TreesOnCodesFitted:
         """Trees over the client's own columns and codes of other groups."""
         start = time.process_time()
         own = self._mail.key.public
@@ -100,7 +102,7 @@ class HeadsAcross(ClientState):
         classes, known = self._labelled(held)
         learner = self._head_learner(request.n_classes, classes[known])
         if learner is None or own != request.key:
-            return m.CodesSeen(own, {}, _NO_PIECE, np.zeros(1))
+            return m.TreesOnCodesFitted(own, {}, _NO_PIECE, np.zeros(1))
         n_classes = request.n_classes
         codes = np.full((len(table), request.n_groups * n_classes), np.nan)
         expected = [Expected(each.piece, CODES, each.rows) for each in request.codes]
@@ -111,15 +113,17 @@ class HeadsAcross(ClientState):
             codes[self._aligned.named(each.rows), at] = found
         rows = np.flatnonzero(known)
         seed = int(named_rng(self._seed, self.name, "see codes").integers(2**31))
-        trees, outputs = learner.see_codes(
+        trees, outputs = learner.fit_trees_on_codes(
             table.rows(rows), codes[rows], classes[rows], held[rows], request.min_rows, seed
         )
         scores = np.zeros((len(table), n_classes))
         scores[rows[held[rows]]] = by_class(outputs)
         sealed = self._sealed(packed_scores(scores[named]), request.held, ACROSS)
-        return m.CodesSeen(own, trees, sealed, _since(start))
+        return m.TreesOnCodesFitted(own, trees, sealed, _since(start))
 
-    def _rows_of(self, request: m.SayCodes | m.SeeCodes) -> tuple[Table, BoolArray, IntArray]:
+    def _rows_of(
+        self, request: m.FitCodeTrees | m.FitTreesOnCodes
+    ) -> tuple[Table, BoolArray, IntArray]:
         """The columns that are asked for, which rows are left out, and those in order."""
         table = self._have().columns(request.columns)
         named = self._aligned.named(request.held.rows)

@@ -38,8 +38,8 @@ class SealFor:
 
 
 @dataclass(frozen=True)
-class SayCodes(Message):
-    """Server: boost trees over these columns and say codes of rows.
+class FitCodeTrees(Message):
+    """Server: boost trees over these columns, and send codes of rows.
 
     Attributes:
         columns: of the client, without the label.
@@ -61,7 +61,7 @@ class SayCodes(Message):
 
 
 @dataclass(frozen=True)
-class CodesSaid(Message):
+class CodeTreesFitted(Message):
     """Client: its trees (none where it has too few rows of a class), and sealed codes.
 
     Attributes:
@@ -82,7 +82,7 @@ class CodesSaid(Message):
 
     def fault(self, request: Message) -> str | None:
         """Codes for everybody who was named."""
-        assert isinstance(request, SayCodes)
+        assert isinstance(request, FitCodeTrees)
         if self.trees and (len(self.codes) != len(request.to) or not np.isfinite(self.width)):
             return f"codes for {len(self.codes)} recipient(s), expected {len(request.to)}"
         return None
@@ -106,7 +106,7 @@ class GroupPiece:
 
 
 @dataclass(frozen=True)
-class SeeCodes(Message):
+class FitTreesOnCodes(Message):
     """Server: boost trees over these columns and the codes of other groups.
 
     Attributes:
@@ -131,7 +131,7 @@ class SeeCodes(Message):
 
 
 @dataclass(frozen=True)
-class CodesSeen(Message):
+class TreesOnCodesFitted(Message):
     """Client: its key, trees, and outputs of left-out rows; nothing where its key is another."""
 
     key: str
@@ -150,9 +150,9 @@ class PoolAcross(Message):
         key: of the recipient, that everything is sealed for.
         step: that it is sealed for: tilts, then outputs alone, then across.
         c: (Y,) constants of the tilt.
-        tilts: what columns say, every cell once.
+        tilts: scores of columns, every cell once.
         alone: outputs of trees over each group's own columns.
-        across: outputs of trees that see codes.
+        across: outputs of trees over columns and codes.
         n_groups: how many groups there are.
     """
 
@@ -169,7 +169,7 @@ class PoolAcross(Message):
 
 @dataclass(frozen=True)
 class PooledAcross(Message):
-    """The recipient: its key, the pool, and whether it is of the trees that see codes.
+    """The recipient: its key, the pool, and whether it is of the trees on codes.
 
     No pool where the key is not the one that the request names, or labels are unknown.
     """
@@ -195,12 +195,12 @@ def _trees_fault(min_rows: int, n_rows: int, terms: Terms, label: str | None) ->
     return _label_fault(terms, label)
 
 
-def _say_codes(request: SayCodes, terms: Terms, label: str | None) -> Asked:
+def _fit_code_trees(request: FitCodeTrees, terms: Terms, label: str | None) -> Asked:
     n_rows = min([request.held.n_rows, *(each.n_rows for each in request.to)])
     return Asked(tuple(request.columns), _trees_fault(request.min_rows, n_rows, terms, label))
 
 
-def _see_codes(request: SeeCodes, terms: Terms, label: str | None) -> Asked:
+def _fit_trees_on_codes(request: FitTreesOnCodes, terms: Terms, label: str | None) -> Asked:
     n_rows = request.held.n_rows
     return Asked(tuple(request.columns), _trees_fault(request.min_rows, n_rows, terms, label))
 
@@ -212,11 +212,11 @@ def _pool_across(request: PoolAcross, terms: Terms, label: str | None) -> Asked:
     return Asked(fault=fault)
 
 
-SAY_CODES = declare(
+FIT_CODE_TREES = declare(
     Verb(
-        "say_codes",
-        SayCodes,
-        CodesSaid,
+        "fit_code_trees",
+        FitCodeTrees,
+        CodeTreesFitted,
         "training",
         (
             Reveals("server", Level.AGGREGATES, "boosted trees, `min_rows` rows behind a leaf"),
@@ -224,21 +224,21 @@ SAY_CODES = declare(
                 "other clients",
                 Level.BOUNDED_CODES,
                 "to those who hold the row and other columns: 4 bits, and 4 for each class but one,"
-                " of what its columns say about the label; to the label's holder 8 bits a class "
+                " of the label's log-odds given its columns; to the label's holder 8 bits a class "
                 "but one of left-out rows",
             ),
             Reveals("model", Level.AGGREGATES, "the trees"),
         ),
         costly=True,
         keeps_reply=False,
-        asks=_say_codes,
+        asks=_fit_code_trees,
     )
 )
-SEE_CODES = declare(
+FIT_TREES_ON_CODES = declare(
     Verb(
-        "see_codes",
-        SeeCodes,
-        CodesSeen,
+        "fit_trees_on_codes",
+        FitTreesOnCodes,
+        TreesOnCodesFitted,
         "training",
         (
             Reveals("server", Level.AGGREGATES, "boosted trees, `min_rows` rows behind a leaf"),
@@ -251,7 +251,7 @@ SEE_CODES = declare(
         ),
         costly=True,
         keeps_reply=False,
-        asks=_see_codes,
+        asks=_fit_trees_on_codes,
     )
 )
 POOL_ACROSS = declare(

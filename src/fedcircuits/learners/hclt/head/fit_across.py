@@ -1,6 +1,6 @@
-"""Trees that say codes of rows, and trees that see the codes of others (`trees/across_trees.py`).
+"""Trees that make codes of rows, and trees over columns and codes of others (`AcrossTrees`).
 
-Codes of rows that a tree was boosted on would say too much about their labels: scores are out of
+Codes of rows that a tree was boosted on would reveal too much of their labels: scores are out of
 fold, and the leaf is of a tree so small that a single row hardly moves it. All outputs are what
 they would be with classes of the same size, so that those of clients with other shares compare.
 """
@@ -23,12 +23,12 @@ from fedcircuits.learners.hclt.sample import Sample
 
 FOLDS = 4
 # Trees that repeat numbers which are functions of the row: nothing is learned from noise.
-SAID_STEPS, SAID_RATE = 60, 0.15
+NUMBER_STEPS, NUMBER_RATE = 60, 0.15
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
-    """What a client's own trees say.
+class CodeTrees:
+    """Trees over a client's own columns, and their outputs for its rows.
 
     Attributes:
         trees: of all rows.
@@ -43,20 +43,20 @@ class Said:
     leaves: FloatArray
 
 
-def say(
+def fit_code_trees(
     rows: Sample,
     known: BoolArray,
     held: BoolArray,
     options: HeadOptions,
     seed: int,
     leaf: BoostedTrees | None,
-) -> Said:
-    """Boost trees, in folds too, and grow the small tree unless it is given.
+) -> CodeTrees:
+    """Return boosted trees and their outputs out of fold; grow the small tree unless it is given.
 
     Args:
-        rows: values and labels; labels of rows that are not `known` are not looked at.
+        rows: values and labels; labels of rows that are not `known` are not used.
         known: (n,) whether the label is known.
-        held: (n,) rows that end the boosting; other folds do not see them.
+        held: (n,) rows that end the boosting; they are in no fold.
         options: what the trees look like.
         seed: of the boosting.
         leaf: a small tree over the same columns.
@@ -84,13 +84,13 @@ def say(
         leaf = small_tree(train, out_of_fold, options, seed)
     base = base_of(every, n_classes)
     trees = replace(trees, baseline=trees.baseline - base)
-    return Said(trees, leaf, outputs - base, np.round(leaf.outputs(rows.values)[:, 0]))
+    return CodeTrees(trees, leaf, outputs - base, np.round(leaf.outputs(rows.values)[:, 0]))
 
 
-def see(
+def fit_trees_on_codes(
     rows: Sample, held: BoolArray, options: HeadOptions, seed: int
 ) -> tuple[BoostedTrees, FloatArray]:
-    """Trees of all rows, and (held, K) outputs of trees of the others.
+    """Return trees of all rows, and (held, K) outputs of trees of the others.
 
     Args:
         rows: values, codes of other clients among them, and labels.
@@ -108,13 +108,13 @@ def see(
     return replace(trees, baseline=trees.baseline - base), first.outputs(out.values) - base
 
 
-def said_numbers(
+def trees_of_numbers(
     rows: Sample, numbers: FloatArray, options: HeadOptions, seed: int
 ) -> BoostedTrees:
     """Trees whose outputs are close to numbers (n, K) of the rows."""
     assert rows.values is not None
     least = options.leaf_rows(len(rows.values))
-    sizes = BoostOptions(SAID_STEPS, SAID_RATE, min_rows=least, column_share=1.0)
+    sizes = BoostOptions(NUMBER_STEPS, NUMBER_RATE, min_rows=least, column_share=1.0)
     made = [
         boost_numbers(rows.values, column, rows.weights, options.n_codes, sizes, seed)
         for column in numbers.T
@@ -133,8 +133,8 @@ def base_of(rows: Sample, n_classes: int) -> FloatArray:
 def small_tree(rows: Sample, outputs: FloatArray, options: HeadOptions, seed: int) -> BoostedTrees:
     """One tree whose leaves differ in their classes; leaves are numbered by what they predict.
 
-    With more than two classes it tells them apart along the axis on which the answers of boosted
-    trees, outputs (n, K), vary most.
+    With more than two classes it splits them along the axis on which the outputs (n, K) of boosted
+    trees vary most.
     """
     assert rows.values is not None
     assert rows.labels is not None

@@ -1,8 +1,8 @@
-"""Boosted trees over the columns of one client and codes of what others' trees say of the row.
+"""Boosted trees over the columns of one client and codes that others' trees make of the row.
 
 A sender's code of a row has a coarse score for every class but the last, and a leaf of one small
 tree. Both are functions of the row, so that where all trees are in one place nothing needs to be
-sent: the first trees say the codes, the second trees see the columns and the codes.
+sent: the first trees make the codes, the second have columns and codes as inputs.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class AcrossTrees:
 
     def outputs(self, values: FloatArray) -> FloatArray:
         """(n, K) outputs for rows (n, D), NaN where missing, categories by code."""
-        said = self.first.outputs(values)
-        return self.second.outputs(np.concatenate([values, self._codes(said)], axis=1))
+        outputs = self.first.outputs(values)
+        return self.second.outputs(np.concatenate([values, self._codes(outputs)], axis=1))
 
     def column_bins(self, column: int, values: FloatArray) -> IntArray:
         """(n,) number of the interval or category of values of one column, for both layers."""
@@ -78,12 +78,12 @@ class AcrossTrees:
             second[len(bins) + e] = self.second.column_bins(len(bins) + e, column)
         return self.second.outputs_of_bins(second)
 
-    def _codes(self, said: FloatArray) -> FloatArray:
+    def _codes(self, outputs: FloatArray) -> FloatArray:
         """(n, E) codes from the outputs of the first trees, sender by sender."""
-        per = said.shape[1] // self.widths.size
+        per = outputs.shape[1] // self.widths.size
         parts = []
         for g, width in enumerate(self.widths):
-            mine = said[:, g * per : (g + 1) * per]
+            mine = outputs[:, g * per : (g + 1) * per]
             parts += [levels(mine[:, :-1], float(width)), np.round(mine[:, -1:])]
         return np.concatenate(parts, axis=1)
 
