@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import logging
 import struct
 from pathlib import Path
 from typing import Any
@@ -16,65 +14,14 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
-from contracts.messages import example
-from contracts.plans import everything
-from fedcircuits import encoding
+from contracts.guarded import KINDS, OPEN, client, engine, error_of, filled, guarded, ready
 from fedcircuits.api.client_spec import ClientSpec
-from fedcircuits.engines import LocalEngine
 from fedcircuits.errors import FedcircuitsWarning, FederationError
 from fedcircuits.federation.client.client import Client
 from fedcircuits.federation.client.rows.parts import Parts
-from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy, PolicyError
-from fedcircuits.federation.server.server import Server
-from fedcircuits.federation.server.settings import ServerSettings
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CLUSTERS, Job, JobId, JobKind, ModelName
-from recorder import Recorder
-
-OPEN = Policy(
-    label="sent",
-    min_rows=1,
-    rows_by_id=True,
-    row_evidence="server",
-    bits=64.0,
-    rare_categories="offered",
-    errors="sent",
-)
-KINDS: dict[str, Any] = {LABEL: "categorical"}
-
-
-def client(
-    name: str, frame: pd.DataFrame, policy: Policy, learner: str = "factorised", **more: Any
-) -> Guarded:
-    """A client as a silo makes it: the policy first, then the client, then the guard."""
-    policy = dataclasses.replace(policy, id=ID)
-    made = ClientSpec(name, frame, learner, label=LABEL, policy=policy).guarded(more.get("audit"))
-    assert isinstance(made, Guarded)
-    return made
-
-
-def guarded(
-    setting: str, policy: Policy, learner: str = "factorised", **more: Any
-) -> dict[str, Guarded]:
-    rows = split(setting, table(n=160))
-    return {name: client(name, frame, policy, learner, **more) for name, frame in rows.items()}
-
-
-def engine(members: dict[str, Any]) -> Recorder:
-    return Recorder(LocalEngine(members))
-
-
-def error_of(reply: bytes) -> str:
-    return m.Failed.from_bytes(reply).error
-
-
-def ready(policy: Policy, learner: str = "factorised", **more: Any) -> Guarded:
-    """A client that has agreed on a schema with a server."""
-    member = client("a", table(n=160), policy, learner, **more)
-    Server.start(engine({"a": member}), ServerSettings(label=LABEL), everything)
-    return member
-
 
 # --- what a policy allows goes on unchanged -------------------------------------------------------
 
@@ -151,12 +98,6 @@ NAMES_A_COLUMN: dict[str, dict[str, Any]] = {
     "query": {"columns": ["size"]},
     "take_label": {"schema": [{"name": "size"}]},
 }
-
-
-def filled(verb: str, given: dict[str, Any]) -> bytes:
-    """A request with plain values in the fields that are not given."""
-    made: m.Message = example(m.VERBS[verb].request, **given)
-    return made.to_bytes()
 
 
 @pytest.mark.parametrize("verb", NAMES_A_COLUMN)
@@ -356,182 +297,6 @@ def test_a_label_is_not_inferred_from_rows_looked_up_by_id() -> None:
     hidden = m.Query(asked, ["height"], *cells, digests=digests, hidden=[LABEL])
     assert "by id with their label" in error_of(member.handle("query", shown.to_bytes()))
     assert "PolicyError" not in error_of(member.handle("query", hidden.to_bytes()))  # no model yet
-
-
-# --- strangers ------------------------------------------------------------------------------------
-
-
-class Untouched:
-    """A client that must not be reached."""
-
-    name = "a"
-
-    def handle(self, verb: str, payload: bytes) -> bytes:
-        raise AssertionError(f"{verb} of {len(payload)} bytes reached the client")
-
-
-def test_what_is_refused_never_reaches_the_client() -> None:
-    member = Guarded(Untouched(), Policy(max_message_bytes=1000, requests=("describe", "agree")))
-    # Not a message at all, so an answer about bytes says that it was not decoded.
-    assert "a message of 1001 bytes" in error_of(member.handle("describe", b"x" * 1001))
-    assert "cannot be read" in error_of(member.handle("describe", b"x" * 1000))
-    for verb in ("rows", "table", "_frame", "handle", "", "fit", "hello"):
-        assert "no such request; answered are" in error_of(member.handle(verb, b""))
-    asked = m.Describe(5).to_bytes()
-    assert "'south' asks; only 'server'" in error_of(member.handle("describe", asked, "south"))
-
-
-ODD: list[Any] = [None, True, -1, 10**30, "x", [], [[1]], [{"name": ["a"]}], {"a": 1}, [3, None]]
-
-
-def test_no_message_however_odd_brings_the_guard_down() -> None:
-    member = ready(Policy(columns=("height", "visits", "size", LABEL), rows_by_id=True))
-    arrays = [np.zeros(0), np.full((2, 3), -1), np.array(7.5), np.zeros((1, 12), dtype=np.uint8)]
-    answered = 0
-    for verb, declared in m.VERBS.items():
-        whole = encoding.unpack(filled(verb, {}))
-        for at, odd in enumerate(ODD * 2):
-            header = dict(whole.header)
-            if header:
-                header[sorted(header)[at % len(header)]] = odd
-            other = {
-                name: arrays[(at + place) % len(arrays)] for place, name in enumerate(whole.arrays)
-            }
-            payload = encoding.pack(encoding.Record(whole.kind, header, other))
-            reply = encoding.unpack(member.handle(verb, payload))
-            assert reply.kind in ("Failed", declared.reply.__name__)
-            answered += reply.kind != "Failed"
-    assert answered >= 3
-    assert m.Description.from_bytes(member.handle("describe", m.Describe(5).to_bytes())).n_rows
-
-
-def test_a_reply_that_is_too_large_is_refused() -> None:
-    member = ready(Policy(max_message_bytes=6000))
-    jobs = tuple(Job(JobId(JobKind.SUBSPACE, at), ("size",)) for at in range(5))
-    assert "the reply has" in error_of(member.handle("fit", m.Fit(jobs, False).to_bytes()))
-    kept = m.Fitted.from_bytes(member.handle("fit", m.Fit(jobs, True).to_bytes()))
-    assert [each.rows for each in kept.models] == [160.0] * 5
-
-
-def test_everything_is_noted_and_the_federation_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    audit = tmp_path / "audit.jsonl"
-    members = guarded("horizontal", Policy(), audit=audit)
-    with caplog.at_level(logging.WARNING):
-        members["a"].handle("rows", b"", "server")
-    assert "client 'a' refused 'rows' from 'server': there is no such request" in caplog.text
-    fed = fc.federate(id=ID, engine=engine(members), agreement="independent")
-    assert sorted(fed.clients) == ["a", "b", "c"]
-    lines = [json.loads(line) for line in audit.read_text().splitlines()]
-    refused = [line for line in lines if not line["allowed"]]
-    assert [(x["client"], x["verb"], x["bytes"]) for x in refused] == [("a", "rows", 0)]
-    allowed = [x["verb"] for x in lines if x["client"] == "b"]
-    assert allowed == ["start", "describe", "propose", "agree", "fit"]
-
-
-def test_what_cannot_be_noted_is_not_answered(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="audit file cannot be written"):
-        client("a", table(), Policy(), audit=tmp_path / "nowhere" / "audit.jsonl")
-    audit = tmp_path / "audit.jsonl"
-    member = client("a", table(), Policy(), audit=audit)
-    audit.unlink()
-    audit.mkdir()
-    told = error_of(member.handle("describe", m.Describe(5).to_bytes()))
-    assert "audit file cannot be written" in told
-
-
-def test_an_error_tells_its_kind_and_keeps_its_text(caplog: pytest.LogCaptureFixture) -> None:
-    class Quoting:
-        name = "a"
-
-        def handle(self, verb: str, payload: bytes) -> bytes:
-            return m.Failed(f"DomainError: {verb} found 71.23 ({len(payload)})").to_bytes()
-
-    asked = m.Describe(5).to_bytes()
-    with caplog.at_level(logging.WARNING):
-        hushed = error_of(Guarded(Quoting(), Policy()).handle("describe", asked))
-    assert "71.23" not in hushed
-    assert hushed.startswith("ClientError: client 'a' failed at 'describe'")
-    assert "71.23" in caplog.text
-    told = error_of(Guarded(Quoting(), Policy(errors="sent")).handle("describe", asked))
-    assert "71.23" in told
-
-
-# --- the file -------------------------------------------------------------------------------------
-
-
-def test_a_policy_is_read_from_toml(tmp_path: Path) -> None:
-    path = tmp_path / "policy.toml"
-    path.write_text(
-        'columns = ["height", "bought"]\nlabel = "sent"\nqueries = ["log_prob"]\n'
-        'rows_by_id = true\nrow_evidence = "server"\nplacement = "remote"\nmin_rows = 20\n'
-        'id = "customer"\nlabel_column = "bought"\nbits = 8\nruns = 3\nepsilon = 1.5\n'
-        'missing_values = ["?"]\n'
-        "max_message_bytes = 1_000_000\n"
-        'requests = ["describe", "agree", "fit", "query"]\nrare_categories = "offered"\n'
-        'errors = "sent"\n[kinds]\nheight = "continuous"\n'
-    )
-    assert Policy.from_toml(path) == Policy(
-        columns=("height", "bought"),
-        id="customer",
-        label_column="bought",
-        kinds={"height": "continuous"},
-        missing_values=("?",),
-        label="sent",
-        requests=("describe", "agree", "fit", "query"),
-        queries=("log_prob",),
-        rows_by_id=True,
-        row_evidence="server",
-        bits=8,
-        runs=3,
-        epsilon=1.5,
-        placement="remote",
-        min_rows=20,
-        max_message_bytes=1_000_000,
-        rare_categories="offered",
-        errors="sent",
-    )
-    path.write_text("")
-    assert Policy.from_toml(path) == Policy()
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("min_row = 3", "no key 'min_row'; it has 'columns', 'id'"),
-        ("min_rows = 0", "min_rows is a whole number from 1 on, found 0"),
-        ("min_rows = true", "min_rows is a whole number from 1 on, found True"),
-        ('label = "maybe"', "label is one of 'sent', 'used', 'no', found 'maybe'"),
-        ('label = ["told"]', "label is one of"),
-        ('columns = "height"', "columns is a list of strings, found 'height'"),
-        ('columns = ["a", "a"]', "columns names something twice"),
-        ('queries = ["rows"]', "queries are of 'log_prob', .* found 'rows'"),
-        ('requests = ["rows"]', "requests are of 'describe', .* found 'rows'"),
-        ("rows_by_id = 1", "rows_by_id is true or false, found 1"),
-        ('row_evidence = "all"', "row_evidence is one of 'nobody', 'clients', 'server'"),
-        ("bits = -1", "bits is a number from 0 on, found -1"),
-        ("runs = 0", "runs is a whole number from 1 on, found 0"),
-        ("epsilon = inf", "epsilon is a number from 0 on, found inf"),
-        ("id = 3", "id is the name of a column, found 3"),
-        ('kinds = "x"', "kinds maps columns to one of"),
-        ('[kinds]\nx = "number"', "kinds maps columns to one of 'continuous'"),
-        ('[kinds]\nx = ["continuous"]', "kinds maps columns to one of 'continuous'"),
-        ("[kinds]\nx = {a = 1}", "kinds maps columns to one of 'continuous'"),
-        ("min_rows = ", "is not TOML"),
-    ],
-)
-def test_a_policy_that_says_nothing_clear_is_refused(tmp_path: Path, text: str, why: str) -> None:
-    path = tmp_path / "policy.toml"
-    path.write_text(text)
-    with pytest.raises(PolicyError, match=why) as error:
-        Policy.from_toml(path)
-    assert str(path) in str(error.value)
-
-
-def test_a_policy_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match=r"cannot read the policy .*none\.toml: No such file"):
-        Policy.from_toml(tmp_path / "none.toml")
 
 
 # --- a rule that is refused -----------------------------------------------------------------------

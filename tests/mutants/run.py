@@ -28,11 +28,20 @@ SOURCE = ROOT / "src" / "fedcircuits"
 SECONDS = 240.0
 # Modules that protect rows or files, and the tests that are to notice a change of them.
 MODULES: dict[str, tuple[str, ...]] = {
-    "encoding.py": ("test_storage.py", "federation/test_messages.py", "test_full_disk.py"),
+    "encoding.py": (
+        "test_storage.py",
+        "test_bad_files.py",
+        "federation/test_messages.py",
+        "test_full_disk.py",
+    ),
     "federation/plan/weights.py": ("federation/test_weights.py",),
-    "federation/policy/audit.py": ("federation/test_policy.py", "test_full_disk.py"),
-    "federation/policy/guard.py": ("federation/test_policy.py", "federation/test_small_counts.py"),
-    "federation/policy/policy.py": ("federation/test_policy.py",),
+    "federation/policy/audit.py": ("federation/test_policy_guard.py", "test_full_disk.py"),
+    "federation/policy/guard.py": (
+        "federation/test_policy.py",
+        "federation/test_policy_guard.py",
+        "federation/test_small_counts.py",
+    ),
+    "federation/policy/policy.py": ("federation/test_policy.py", "federation/test_policy_file.py"),
     "federation/wire/codecs.py": ("federation/test_messages.py", "federation/test_verbs.py"),
     "federation/wire/envelope.py": ("engines/test_replay.py",),
     "federation/wire/ids.py": ("federation/test_digests.py", "federation/test_small_groups.py"),

@@ -3,84 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import socket
-import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-import fedcircuits as fc
-from fedcircuits.cli.app import app
+from contracts.service import LIMITS, TOKEN, serving
 from fedcircuits.serving.requests import QUESTIONS
 
 pytestmark = pytest.mark.engine
-PATIENT = 100.0  # seconds that a busy machine may take for what takes one
-TOKEN = "a-token-of-the-team-0123456789"
-LIMITS = ("--max-body", 200_000, "--max-rows", 1000, "--max-samples", 500)
-
-
-@contextmanager
-def serving(
-    model: Path, *options: object, token: str | None = TOKEN
-) -> Iterator[tuple[dict[str, Any], subprocess.Popen[str]]]:
-    """A running service and what it said when it was up."""
-    command = [sys.executable, "-m", "fedcircuits", "serve", model, "--port", 0, "--json", *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment |= {} if token is None else {"FEDCIRCUITS_TOKEN": token}
-    process = subprocess.Popen(
-        list(map(str, command)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        yield (json.loads(line) if line else {}), process
-    finally:
-        process.kill()
-        process.communicate(timeout=30)
-
-
-@pytest.fixture(scope="module")
-def people() -> pd.DataFrame:
-    rng = np.random.default_rng(7)
-    sex = rng.choice(["Male", "Female"], 400)
-    age = rng.normal(np.where(sex == "Male", 45.0, 35.0), 8.0)
-    return pd.DataFrame(
-        {
-            "age": np.where(rng.random(400) < 0.1, np.nan, age),
-            "sex": sex,
-            "visits": rng.poisson(np.where(sex == "Male", 1.0, 4.0)),
-            "member": rng.random(400) < 0.3,
-        }
-    )
-
-
-@pytest.fixture(scope="module")
-def path(people: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("serve") / "people.fc"
-    fc.learn(people, learner="mixture", label="sex").save(file)
-    return file
-
-
-@pytest.fixture(scope="module")
-def model(path: Path) -> Any:
-    return fc.load(path)
 
 
 @pytest.fixture(scope="module")
@@ -335,140 +271,6 @@ def test_requests_beyond_a_limit_are_refused(service: httpx.Client) -> None:
     assert len(ask(service, "sample", n=500)["rows"]) == 500
 
 
-def test_an_answer_that_takes_too_long_is_given_up(path: Path) -> None:
-    with serving(path, "--max-seconds", 1e-4, "--workers", 1) as (told, _):
-        header = {"Authorization": f"Bearer {TOKEN}"}
-        for _ in range(5):  # slots that were given up come back, or the fifth would hang
-            reply = httpx.post(
-                f"{told['url']}/sample", json={"n": 10_000}, headers=header, timeout=PATIENT
-            )
-            assert reply.status_code in (408, 503)
-            said = reply.json()["error"]  # given up, or on a busy machine not even begun
-            assert "0.0001 s" in said or "not begun within 5e-05 s" in said
-        assert httpx.get(f"{told['url']}/health", timeout=PATIENT).status_code in (200, 408)
-
-
-# --- the process ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_in_order(path: Path, number: signal.Signals) -> None:
-    with serving(path) as (told, process):
-        assert httpx.get(f"{told['url']}/health", timeout=PATIENT).status_code == 200
-        process.send_signal(number)
-        assert process.wait(timeout=PATIENT) == 0
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{told['url']}/health", timeout=PATIENT)
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
-
-
-def asked(url: str, question: str, body: bytes) -> socket.socket:
-    """A connection whose question the service has begun to read; its body is still to be sent."""
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    one = socket.create_connection((host, int(port)), timeout=120)
-    head = (
-        f"POST /{question} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\n"
-        "Content-Type: application/json\r\nExpect: 100-continue\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    one.sendall(head.encode())
-    assert one.recv(1000).startswith(b"HTTP/1.1 100")
-    return one
-
-
-def test_a_request_on_its_way_is_answered_before_the_end(path: Path) -> None:
-    body = json.dumps({"n": 100}).encode()
-    with serving(path) as (told, process), asked(told["url"], "sample", body) as one:
-        process.send_signal(signal.SIGTERM)
-        one.sendall(body)
-        reply = b"".join(iter(lambda: one.recv(65536), b""))
-        assert reply.startswith(b"HTTP/1.1 200"), reply[:200]
-        assert len(json.loads(reply.partition(b"\r\n\r\n")[2])["rows"]) == 100
-        assert process.wait(timeout=PATIENT) == 0
-
-
-def test_a_token_is_made_where_none_is_given(path: Path) -> None:
-    with serving(path, token=None) as (told, _):
-        assert len(told["token"]) > 40
-        header = {"Authorization": f"Bearer {told['token']}"}
-        assert (
-            httpx.get(f"{told['url']}/schema", headers=header, timeout=PATIENT).status_code == 200
-        )
-    with serving(path) as (told, _):
-        assert "token" not in told
-        assert told["url"].startswith("http://127.0.0.1:")
-
-
-def test_a_token_from_a_file_and_https(path: Path, tmp_path: Path) -> None:
-    certificate, key = tmp_path / "host.pem", tmp_path / "host.key"
-    made = subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-            "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key),
-            "-out", str(certificate),
-        ],
-        capture_output=True,
-        check=False,
-    )  # fmt: skip
-    if made.returncode != 0:
-        pytest.skip("no openssl to make a certificate with")
-    token = tmp_path / "token.txt"
-    token.write_text("another-token-of-the-team\n")
-    token.chmod(0o644)
-    options = ("--token-file", token, "--certificate", certificate, "--key", key)
-    with serving(path, *options, token=None) as (told, process):
-        assert told["url"].startswith("https://")
-        trusted = ssl.create_default_context(cafile=str(certificate))
-        header = {"Authorization": "Bearer another-token-of-the-team"}
-        reply = httpx.get(f"{told['url']}/schema", headers=header, verify=trusted, timeout=PATIENT)
-        assert reply.status_code == 200
-        process.terminate()
-        assert f"chmod 600 {token}" in process.communicate(timeout=PATIENT)[1].replace("\n", "")
-
-
-def run(*options: object, token: str = TOKEN) -> str:
-    """What a service that cannot start says."""
-    done = CliRunner().invoke(app, ["serve", *map(str, options)], env={"FEDCIRCUITS_TOKEN": token})
-    assert done.exit_code == 1, done.output
-    assert isinstance(done.exception, SystemExit)
-    return done.stderr
-
-
-def test_it_does_not_start_without_what_it_needs(path: Path, tmp_path: Path) -> None:
-    assert "cannot read" in run(tmp_path / "none.fc")
-    (tmp_path / "bad.fc").write_text("not a model, not a model")
-    assert "not a fedcircuits file" in run(tmp_path / "bad.fc")
-    assert "16 or more plain characters" in run(path, token="short")
-    assert "cannot read the token" in run(path, "--token-file", tmp_path / "none.txt")
-    assert "go together" in run(path, "--certificate", path)
-    assert "a limit is above 0" in run(path, "--max-rows", 0)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        assert "cannot listen at 127.0.0.1 port" in run(path, "--port", taken.getsockname()[1])
-
-
-# --- what strangers and odd requests cannot do ----------------------------------------------------
-
-
-def test_half_open_connections_do_not_block_others(path: Path) -> None:
-    with serving(path) as (told, _):
-        port = int(told["url"].rpartition(":")[2])
-        held = []
-        try:
-            for _ in range(300):
-                one = socket.create_connection(("127.0.0.1", port), timeout=PATIENT)
-                one.sendall(b"POST /log_prob HTTP/1.1\r\nHost: x\r\n")  # the rest never comes
-                held.append(one)
-            assert httpx.get(f"{told['url']}/health", timeout=PATIENT).status_code == 200
-            held[0].settimeout(PATIENT)
-            assert held[0].recv(100) == b""  # closed by the service after a few seconds
-        finally:
-            for one in held:
-                one.close()
-
-
 def test_open_pages_read_no_body(service: httpx.Client) -> None:
     reply = httpx.post(f"{service.base_url}/health", content=b" " * 100_000)
     assert reply.status_code == 405
@@ -497,12 +299,3 @@ def test_a_lone_surrogate_is_an_error_in_words(service: httpx.Client) -> None:
         reply = service.post("/log_prob", content=text, headers=header)
         assert reply.status_code in (200, 422), reply.text
         reply.json()
-
-
-def test_a_stuck_question_does_not_hold_up_the_end(path: Path) -> None:
-    body = json.dumps({"n": 10**8}).encode()
-    options = ("--max-samples", 10**9, "--max-seconds", 3600)
-    with serving(path, *options) as (told, process), asked(told["url"], "sample", body) as one:
-        one.sendall(body)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=PATIENT) == 0  # the question would take many minutes
