@@ -13,7 +13,7 @@ import pytest
 import fedcircuits as fc
 from contracts.rule import LEARNER, small_table
 from fedcircuits.circuits import build
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, by_column
 from fedcircuits.errors import StorageError, StructureError
 from fedcircuits.federation.agreement import Latent, ProductOfClasses
 from fedcircuits.federation.client.label.tilting import (
@@ -22,7 +22,7 @@ from fedcircuits.federation.client.label.tilting import (
     unpacked_levels,
     unpacked_scores,
 )
-from fedcircuits.federation.client.label.validation import label_log_joint, log_loss
+from fedcircuits.federation.client.label.validation import label_log_joint, log_posteriors
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
 from fedcircuits.learners import Hclt, Mixture
 from fedcircuits.learners.hclt.tilt.additive import shared_entries
@@ -267,10 +267,28 @@ def test_additive_tilt_recovers_log_odds(rng: np.random.Generator) -> None:
     assert np.corrcoef(told[:, 1] - told[:, 0], effect)[0, 1] > 0.98
 
 
-def test_log_loss_by_hand() -> None:
+def test_log_posteriors_by_hand() -> None:
     log_joint = np.log(np.array([[0.2, 0.6], [0.1, 0.1]]))
-    assert log_loss(log_joint, np.array([1, 0])) == pytest.approx(-np.log([0.75, 0.5]).mean())
-    assert log_loss(np.array([[0.0, -np.inf]]), np.array([1])) == np.inf
+    found = log_posteriors(log_joint, np.array([1, 0]))
+    assert found == pytest.approx(np.log([0.75, 0.5]))
+    impossible = log_posteriors(np.array([[0.0, -np.inf], [0.0, -np.inf]]), np.array([1, 0]))
+    assert impossible == pytest.approx([np.log(1 / 3), 0.0])
+
+
+def test_columns_side_by_side_are_split_by_width() -> None:
+    flat = np.arange(10.0).reshape(2, 5)
+    assert [part.shape for part in by_column(flat, [2, 3])] == [(2, 2), (2, 3)]
+    assert by_column(flat[:, :0], []) == []
+
+
+def test_a_trial_whose_rows_lack_classes_is_compared(rng: np.random.Generator) -> None:
+    n = 700
+    visits = np.where(rng.random(n) < 0.9, 0, rng.integers(1, 13, n))
+    branch = pd.DataFrame({"id": np.arange(n) + 1, "visits": visits, "u": rng.normal(size=n)})
+    register = pd.DataFrame({"id": np.arange(n) + 1, "age": rng.integers(20, 60, n)})
+    fed = fc.federate([branch[: n // 2], branch[n // 2 :], register], id="id", label="visits")
+    assert fed.why.n_rows > 0
+    assert all(np.isfinite(each.log_loss) for each in fed.why.candidates)
 
 
 def test_label_log_joint_is_the_joint_for_every_class(rng: np.random.Generator) -> None:

@@ -39,6 +39,11 @@ class Tilt:
         return int(self.c.size)
 
     @property
+    def widths(self) -> list[int]:
+        """Number of states of each column."""
+        return [table.shape[1] for table in self.tables]
+
+    @property
     def flat(self) -> FloatArray:
         """(Y, W) the tables side by side."""
         empty = np.zeros((self.n_classes, 0))
@@ -73,8 +78,12 @@ class Tilt:
         columns: Sequence[str], widths: Sequence[int], c: FloatArray, g: FloatArray, n: FloatArray
     ) -> Tilt:
         """Return the tilt whose tables lie side by side in g (Y, W), `widths` states each."""
-        cuts = np.cumsum(widths)[:-1]
-        return Tilt(tuple(columns), c, tuple(np.split(g, cuts, axis=1)), n)
+        return Tilt(tuple(columns), c, tuple(by_column(g, widths)), n)
+
+
+def by_column(flat: FloatArray, widths: Sequence[int]) -> list[FloatArray]:
+    """Split arrays of states side by side, (..., W), by column: `widths` states each, or none."""
+    return np.split(flat, np.cumsum(widths, dtype=np.int64), axis=-1)[:-1]
 
 
 def states_of(variable: Variable, values: FloatArray) -> IntArray:

@@ -192,6 +192,8 @@ def within_budget(rules: Sequence[Rule], n_rows: int, n_classes: int) -> list[Ru
 
 def _best(rules: list[Rule], scores: Mapping[Rule, m.Judged], measure: str) -> tuple[Rule, str]:
     """The rule with the best density among those that predict as well as the best, and why."""
+    most = max(scores[rule].n_rows for rule in rules)  # others hold some of the rows impossible
+    rules = [rule for rule in rules if scores[rule].n_rows == most]
     least = min(rules, key=lambda rule: scores[rule].log_loss)
     level = scores[least].log_loss + MARGIN
     good = [rule for rule in rules if scores[rule].log_loss <= level]
@@ -221,9 +223,13 @@ def _why(
 ) -> Why:
     """The record of a choice: candidates that were allowed, then those that policies refuse."""
 
+    most = max((each.n_rows for each in (scores or {}).values()), default=0)
+
     def of(rule: Rule) -> Candidate:
         found = None if scores is None else scores.get(rule)
         outcome = TAKEN if rule is taken else "not compared" if found is None else "not taken"
+        if found is not None and found.n_rows < most:
+            outcome = f"not taken: {most - found.n_rows} row(s) are impossible under it"
         log_loss = None if found is None or not server.label_holders else found.log_loss
         nats = None if found is None else found.log_prob
         return Candidate(title(rule), rule.reveals, outcome, log_loss, nats)

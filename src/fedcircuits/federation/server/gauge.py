@@ -19,7 +19,7 @@ from fedcircuits.circuits.evaluation_plan import EvaluationPlan
 from fedcircuits.circuits.passes import down, sum_product, up
 from fedcircuits.circuits.structure import Structure
 from fedcircuits.density import Density
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, by_column
 from fedcircuits.federation.client.label.tilting import masses_by_class
 from fedcircuits.federation.server.remote import RemoteDensity, masses_remotely
 from fedcircuits.federation.wire.transport import RefusedError
@@ -60,7 +60,6 @@ def _nearest(
     """(S,) h of each column of a tilt, `wanted` (W,) being the marginals of m."""
     from scipy import optimize  # takes longer to import than the rest of the package
 
-    cuts = np.cumsum([table.shape[1] for table in tilt.tables])[:-1]
     # The curvature of log Z in h is about a state's mass: in these units it is about one, and the
     # first step, which has length one, is as long as the gradient.
     unit = 1.0 / np.sqrt(np.maximum(wanted, _LEAST_MASS))
@@ -69,10 +68,11 @@ def _nearest(
     def loss(theta: FloatArray) -> tuple[float, FloatArray]:
         nonlocal off
         h = np.where(wanted > _LEAST_MASS, theta * unit, 0.0)
-        lifted = [t + part for t, part in zip(tilt.tables, np.split(h, cuts), strict=True)]
+        lifted = [t + part for t, part in zip(tilt.tables, by_column(h, tilt.widths), strict=True)]
         log_z, found = _masses(replace(tilt, tables=tuple(lifted)), structure, parts)
         apart = np.where(wanted > _LEAST_MASS, found - wanted, 0.0)
-        off = max(0.5 * float(np.abs(part).sum()) for part in np.split(apart, cuts))
+        by_name = by_column(apart, tilt.widths)
+        off = max((0.5 * float(np.abs(part).sum()) for part in by_name), default=0.0)
         return log_z - float(wanted @ h), apart * unit
 
     def stop(_: FloatArray) -> None:
@@ -82,14 +82,14 @@ def _nearest(
     start = np.zeros(wanted.size)
     length = float(np.linalg.norm(loss(start)[1]))
     if off < CLOSE:
-        return np.split(start, cuts)
+        return by_column(start, tilt.widths)
     unit *= length
     limits = {"maxcor": 20, "maxfun": MOST_PASSES, "ftol": 0.0, "gtol": 1e-9}
     found = optimize.minimize(  # type: ignore[call-overload]
         loss, start, jac=True, method="L-BFGS-B", callback=stop, options=limits
     )
     h = np.where(wanted > _LEAST_MASS, found.x * unit, 0.0)
-    return np.split(np.asarray(h), cuts)
+    return by_column(np.asarray(h), tilt.widths)
 
 
 def _masses(tilt: Tilt, structure: Structure, parts: Sequence[Density]) -> tuple[float, FloatArray]:

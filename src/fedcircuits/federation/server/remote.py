@@ -20,7 +20,7 @@ from fedcircuits.arrays import Arrays, FloatArray
 from fedcircuits.density import Density
 from fedcircuits.density.batched import Question, ask
 from fedcircuits.density.conditioned import Conditioned
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, by_column
 from fedcircuits.encoding import Record
 from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, StorageError
 from fedcircuits.federation.client.label.tilting import tables_of
@@ -202,8 +202,7 @@ def masses_remotely(
             cells = reply.cells[str(number)]
             if cells.shape != mine.flat.shape:
                 raise FederationError(f"client {client!r} gave masses {cells.shape}")
-            cuts = np.cumsum([table.shape[1] for table in mine.tables])[:-1]
-            parts = np.split(cells, cuts, axis=1)
+            parts = by_column(cells, mine.widths)
             answer[at] = reply.log_z[number], dict(zip(mine.columns, parts, strict=True))
     return [answer[at] for at in range(len(models))]
 

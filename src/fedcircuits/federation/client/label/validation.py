@@ -60,6 +60,10 @@ def judged(
 ) -> m.Judged:
     """Return the mean log-loss of the label and mean log p(x, y); without a label, of p(x).
 
+    Rows that the circuit holds impossible are left out, and the number of rows says so. A label
+    that is impossible in a possible row is one that the trial's rows lack, which says little about
+    a fit to all rows: it counts as a class of one row more than there are.
+
     Args:
         request: a circuit and the sealed values of its leaves.
         mail: that opens them.
@@ -69,15 +73,27 @@ def judged(
     """
     own = mail.key.public
     if request.key != own:
-        return m.Judged(float("nan"), float("nan"), 0, own)
+        return m.Judged(0.0, 0.0, 0, own)
     log_joint = _log_joint(request, [*_opened(request, mail), own_values()])
+    log_prob = logsumexp(log_joint, axis=1)  # (n,) log p(x)
+    counted = counted & (log_prob > -np.inf)
     if known_labels is None:
-        log_prob = float(log_joint[counted].mean()) if counted.any() else float("nan")
-        return m.Judged(-log_prob, log_prob, int(counted.sum()), own)
+        nats = _mean(log_prob[counted])
+        return m.Judged(-nats, nats, int(counted.sum()), own)
     codes, known = known_labels[0], known_labels[1] & counted
-    mine, truth = log_joint[known], codes[known]
-    log_prob = float(mine[np.arange(truth.size), truth].mean()) if truth.size else float("nan")
-    return m.Judged(log_loss(mine, truth), log_prob, int(truth.size), own)
+    log_posterior = log_posteriors(log_joint[known], codes[known])
+    nats = _mean(log_prob[known] + log_posterior)
+    return m.Judged(-_mean(log_posterior), nats, int(known.sum()), own)
+
+
+def log_posteriors(log_joint: FloatArray, labels: IntArray) -> FloatArray:
+    """(n,) log p(y | x) from log p(x, y) (n, Y); 1 / (n + 1) where the label is impossible."""
+    chosen = log_joint[np.arange(labels.size), labels] - logsumexp(log_joint, axis=1)
+    return np.where(chosen > -np.inf, chosen, -np.log(labels.size + 1.0))
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if values.size else 0.0
 
 
 def _opened(request: m.Judge, mail: Mailbox) -> list[list[FloatArray]]:
@@ -115,16 +131,6 @@ def _log_joint(request: m.Judge, said: list[list[FloatArray]]) -> FloatArray:
             up(plan, passed, sum_product)
             answer[rows, y] = passed[-1]
     return answer
-
-
-def log_loss(log_joint: FloatArray, labels: IntArray) -> float:
-    """Mean -log p(y | x) from log p(x, y) (n, Y); infinite where a label was held impossible."""
-    if len(labels) == 0:
-        return float("nan")
-    total = logsumexp(log_joint, axis=1)
-    with np.errstate(invalid="ignore"):
-        chosen = log_joint[np.arange(len(labels)), labels] - total
-    return -float(np.where(np.isnan(chosen), -np.inf, chosen).mean())
 
 
 def label_log_joint(model: Density, table: Table, label: str | None) -> FloatArray:

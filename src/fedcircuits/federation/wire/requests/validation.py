@@ -117,6 +117,8 @@ class Judge(Message):
 class Judged(Message):
     """Owner: means of -log p(y | x) and log p(x, y), the rows behind them, and its key.
 
+    Rows that the circuit holds impossible are not among them.
+
     Where the key is not the one that the request names, the client has started anew: nothing was
     scored, and the evidence must be sealed again.
     """
