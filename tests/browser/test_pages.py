@@ -58,7 +58,7 @@ def browser() -> Iterator[Any]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = webdriver.ChromeService(executable_path=str(DRIVER))
     made = webdriver.Chrome(options=options, service=service)
-    made.set_script_timeout(30)
+    made.set_script_timeout(120)
     yield made
     made.quit()
 
@@ -81,7 +81,7 @@ def exploring(model: Path) -> Iterator[str]:
         yield json.loads(process.stdout.readline())["explore"]
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def looks(browser: Any, width: int, scheme: str) -> None:

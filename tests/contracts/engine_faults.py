@@ -33,7 +33,7 @@ from recorder import Recorder
 
 OPTIONS: dict[str, Any] = {"label": "bought", "agreement": "product"}
 CLIENT = "south"  # to whom it happens
-PATIENCE = 15.0  # seconds that the server waits for a message that is dropped
+PATIENCE = 30.0  # seconds that the server waits for a message that is dropped
 # What the client is told to do with a message (`faulty.py`).
 AT_THE_CLIENT = {
     "dropped": f"sleep {100 * PATIENCE}",

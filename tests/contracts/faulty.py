@@ -60,7 +60,7 @@ class Faulty:
             return self._client.handle(verb, payload)
         if what.startswith("other"):
             other = folder / f"{what.split()[1]}.{verb}.reply"
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             while not other.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
             return other.read_bytes()

@@ -38,7 +38,7 @@ def serving(
         yield (json.loads(line) if line else {}), process
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENT)
 
 
 def asked(url: str, question: str, body: bytes) -> socket.socket:

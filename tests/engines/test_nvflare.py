@@ -29,7 +29,7 @@ from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError
 pytest.importorskip("nvflare", reason="the extra [nvflare] is not installed")
 from fedcircuits.engines.nvflare.engine import NvflareEngine
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engine
 OPTIONS: dict[str, Any] = {"label": "bought", "agreement": "product"}
 TIMEOUT = 200.0  # seconds: a site that has ended is noticed long before it
 PATHS = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -92,7 +92,7 @@ def when(begun: Path, act: Callable[[], None]) -> threading.Thread:
     """Do something once a client has come to where it fails."""
 
     def wait() -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while not begun.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         act()
@@ -158,7 +158,7 @@ def test_site_killed_during_fit_is_left_out_and_named_and_can_come_back(
     rows = table(seed=1).drop(columns="customer")
     expected = local().without("south").log_prob(rows)
     np.testing.assert_allclose(fed.log_prob(rows), expected, rtol=0, atol=1e-9)
-    _, alive = psutil.wait_procs(lost, timeout=60)
+    _, alive = psutil.wait_procs(lost, timeout=120)
     assert not alive  # the job's process was in the middle of a fit and has ended too
 
     begun.with_suffix("").unlink()
@@ -228,12 +228,12 @@ def test_site_that_hangs_is_named_at_its_timeout_and_the_others_are_kept(
     begun = fault("south", "fit", "sleep 1000")
     stopping = when(begun, stop)
     try:
-        fed = fc.federate(None, engine=running, timeout=15, **OPTIONS)
+        fed = fc.federate(None, engine=running, timeout=40, **OPTIONS)
     finally:
         stopping.join()
         signal_all(stopped, psutil.Process.resume)
     assert list(fed.dropped) == ["south"]
-    assert "no answer within 15" in fed.dropped["south"]
+    assert "no answer within 40" in fed.dropped["south"]
     assert fed.clients == ("north", "west")
     begun.with_suffix("").unlink()
     assert fc.federate(None, engine=running, timeout=TIMEOUT, **OPTIONS).dropped == {}
@@ -255,7 +255,7 @@ def test_nothing_is_left_running_or_lying_about_after_close(running: NvflareEngi
     home = running.folder
     running.close()
     running.close()
-    _, alive = psutil.wait_procs(processes, timeout=60)
+    _, alive = psutil.wait_procs(processes, timeout=120)
     assert not alive
     assert not home.exists()
     with pytest.raises(FederationError, match="closed"):
@@ -284,6 +284,6 @@ def test_all_ends_with_a_program_that_is_killed() -> None:
         processes = family(program.pid)
         assert len(processes) == 5  # with server and site, and for each its part of the job
         program.kill()
-    _, alive = psutil.wait_procs(processes, timeout=60)
+    _, alive = psutil.wait_procs(processes, timeout=120)
     assert not alive
     assert not folder.exists()  # a copy of the rows was in it

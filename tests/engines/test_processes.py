@@ -74,14 +74,15 @@ def alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_slow_client_times_out_and_its_late_answer_is_not_mistaken_for_the_next(
     slow: ProcessEngine, tmp_path: Path
 ) -> None:
     go, gone = tmp_path / "go", str(tmp_path).encode()
-    answers = slow.call("wait", {"a": str(go).encode(), "b": gone}, timeout=3.0)
+    answers = slow.call("wait", {"a": str(go).encode(), "b": gone}, timeout=10.0)
     assert answers["b"] == b"b:" + gone
     assert isinstance(answers["a"], ClientError)
-    assert "within 3.0 s" in str(answers["a"])
+    assert "within 10.0 s" in str(answers["a"])
     go.touch()
     assert slow.call("echo", {"a": b"new"}, timeout=120)["a"] == b"a:new"
 
@@ -95,7 +96,7 @@ def test_an_exception_is_its_clients_and_the_others_answer(slow: ProcessEngine) 
 
 def test_large_payloads_do_not_deadlock(slow: ProcessEngine) -> None:
     big = bytes(3_000_000)
-    answers = slow.call("echo", {"a": big, "b": big}, timeout=60)
+    answers = slow.call("echo", {"a": big, "b": big}, timeout=120)
     assert {name: len(answer) for name, answer in answers.items()} == {
         "a": 3_000_002,
         "b": 3_000_002,

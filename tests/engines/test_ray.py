@@ -149,22 +149,22 @@ def test_hung_client_is_named_in_time_and_the_rest_is_kept(slow: Any) -> None:
     stopped = psutil.Process(slow.place("a").process)
     stopped.suspend()
     try:
-        answers = slow.call("echo", {"a": b"x", "b": b"x"}, timeout=8.0)
+        answers = slow.call("echo", {"a": b"x", "b": b"x"}, timeout=20.0)
     finally:
         stopped.resume()
     assert answers["b"] == b"b:x"
-    assert "client 'a': no answer to 'echo' within 8.0 s" in str(answers["a"])
-    assert slow.call("echo", {"a": b"new"}, timeout=60)["a"] == b"a:new"
+    assert "client 'a': no answer to 'echo' within 20.0 s" in str(answers["a"])
+    assert slow.call("echo", {"a": b"new"}, timeout=120)["a"] == b"a:new"
 
 
 def test_an_exception_is_its_clients_and_the_others_answer(slow: Any) -> None:
-    answers = slow.call("fail", {"a": b""}, 60.0) | slow.call("echo", {"b": b"x"}, 60.0)
+    answers = slow.call("fail", {"a": b""}, 120.0) | slow.call("echo", {"b": b"x"}, 120.0)
     assert "client 'a': RuntimeError: a would not" in str(answers["a"])
     assert answers["b"] == b"b:x"
 
 
 def test_large_payloads_travel(slow: Any) -> None:
-    answers = slow.call("echo", {"a": bytes(3_000_000)}, timeout=60)
+    answers = slow.call("echo", {"a": bytes(3_000_000)}, timeout=120)
     assert answers["a"] == b"a:" + bytes(3_000_000)
 
 
@@ -261,9 +261,9 @@ def test_client_that_hangs_during_fit_is_dropped_by_name_and_the_rest_is_the_mod
     rows = rows_to_fit()
     hang = During("fit", lambda: psutil.Process(engine.place("b").process).suspend(), stuck)
     with engine_named("ray")(records(rows), FAULTY, progress=hang) as engine:
-        fed = fc.federate(label="y", engine=engine, timeout=15.0)
+        fed = fc.federate(label="y", engine=engine, timeout=30.0)
         assert hang.done
-        assert "client 'b': no answer to 'fit' within 15.0 s" in fed.dropped["b"]
+        assert "client 'b': no answer to 'fit' within 30.0 s" in fed.dropped["b"]
         assert fed.clients == ("a",)
 
 
@@ -315,7 +315,7 @@ def test_client_that_hangs_at_query_time_is_left_out_and_said(running: Any) -> N
     options: dict[str, Any] = {"label": "bought", "learner": "factorised", "agreement": "product"}
     with fc.federate(clients, **options, placement="remote", engine="ray", timeout=200.0) as fed:
         server = next(iter(fed.fitted.models.values())).server
-        server.timeout = 8.0
+        server.timeout = 20.0
         psutil.Process(fed.run.transport.place("b").process).suspend()
         with pytest.warns(FedcircuitsWarning, match="answered by a, c alone.*client 'b'"):
             answer = fed.log_prob(rows)
@@ -377,7 +377,11 @@ def test_one_table_is_split_over_many_clients_in_one_call(running: Any, tmp_path
     local = fc.federate(shares, label="bought", learner="factorised")
     assert model_bytes(fed, tmp_path / "0.fc") == model_bytes(local, tmp_path / "1.fc")
     assert "starting clients" in told
-    assert "fit: 3 of 4 clients have answered" in told
+    counts = [
+        line.split()[1] for line in told if line.startswith("fit: ") and "of 4 clients" in line
+    ]
+    assert counts[0] == "0"  # how many are there at a time is up to the machine
+    assert counts == sorted(counts)
 
 
 def test_clients_that_share_a_process_come_back_together_and_the_model_is_the_same(
@@ -434,9 +438,9 @@ def _lives(pid: int) -> bool:
 def test_program_that_fails_leaves_no_process_and_no_file() -> None:
     pids, ports, session = run_program("raise RuntimeError")
     assert ports <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
-    assert ended(pids, 15.0)
+    assert ended(pids, 120.0)
     assert not session.parent.exists()
 
 
 def test_program_that_is_killed_leaves_no_process(killed: list[int]) -> None:
-    assert ended(killed, 90.0)  # two helpers of Ray try to report it for a minute
+    assert ended(killed, 200.0)  # two helpers of Ray try to report it for a minute

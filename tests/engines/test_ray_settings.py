@@ -153,7 +153,7 @@ class _Listener:
     def __exit__(self, *_: object) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
 
 
 # --- certificates ---------------------------------------------------------------------------------

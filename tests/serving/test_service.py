@@ -13,7 +13,7 @@ import httpx
 import pandas as pd
 import pytest
 
-from contracts.service import LIMITS, TOKEN, serving
+from contracts.service import LIMITS, PATIENT, TOKEN, serving
 from fedcircuits.serving.requests import QUESTIONS
 
 pytestmark = pytest.mark.engine
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def service(path: Path) -> Iterator[httpx.Client]:
     with serving(path, *LIMITS) as (told, process):
-        assert told, process.communicate(timeout=30)[1]
+        assert told, process.communicate(timeout=PATIENT)[1]
         with httpx.Client(
-            base_url=told["url"], headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60
+            base_url=told["url"], headers={"Authorization": f"Bearer {TOKEN}"}, timeout=PATIENT
         ) as client:
             yield client
 
