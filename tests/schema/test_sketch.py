@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcircuits.errors import SchemaError
-from fedcircuits.schema import Grid, Sketch
+from fedcircuits.schema import Grid, Sketch, Variable
+from fedcircuits.schema.grids.make_grid import LEAST_ROWS, SQUARES
 from fedcircuits.schema.grids.sketch import _tail_places, looks_discrete
+from fedcircuits.schema.schema import LABEL_BINS, label_grid, variable_grid
 
 
 def share_in_bins(grid: Grid, x: np.ndarray) -> np.ndarray:
@@ -431,3 +433,24 @@ def test_whole_numbers_agreed_by_few_rows_each_have_the_density_of_all_rows(
     agreed = Sketch.merge([Sketch.of(own, min_rows=5) for own in clients]).to_grid(integer=True)
     alone = Sketch.of(np.concatenate(clients)).to_grid(integer=True)
     assert nats(agreed) > nats(alone) - 0.05
+
+
+def test_the_bins_of_a_label_hold_few_squares_also_in_the_tails() -> None:
+    numbers = np.random.default_rng(0).lognormal(3, 1, 2000)
+    variable = Variable("y", "continuous", domain=(0.0, 1e6))
+    sketch = Sketch.of(numbers)
+    squares = ((numbers - numbers.mean()) ** 2).sum()
+
+    def within(grid: Grid) -> list[tuple[int, float]]:
+        """Rows of every bin, and their share of all squares."""
+        at = np.searchsorted(grid.edges[1:-1], numbers, side="right")
+        rows = [numbers[at == k] for k in np.unique(at)]
+        return [(r.size, ((r - r.mean()) ** 2).sum() / squares) for r in rows]
+
+    found = within(label_grid(variable, sketch))
+    equal = within(variable_grid(variable, sketch, LABEL_BINS[1]))
+    assert min(rows for rows, _ in found) >= LEAST_ROWS
+    # Only bins that cannot be cut have more than their share.
+    assert all(share <= SQUARES for rows, share in found if rows > 3 * LEAST_ROWS)
+    assert sum(share for _, share in found) < 0.2 * sum(share for _, share in equal)
+    assert len(found) <= 1.5 * LABEL_BINS[1]

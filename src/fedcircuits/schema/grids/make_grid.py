@@ -9,6 +9,7 @@ mean and the spread of those rows.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +33,9 @@ LEAST_ROWS = 5  # in a bin that is not one of equal rows
 # deviations of a share of its own rows.
 DEPARTURE, CLEARLY = 0.002, 0.8
 CUT_ROUNDS = 4
+# Share of all squares about the mean that the rows of a bin may have about theirs, in a grid whose
+# states are predicted.
+SQUARES = 5e-4
 # A tail is open where the distances of its rows have a coefficient of variation above this (that of
 # an exponential is 1); shapes stay between these, from just enough for a variance to nearly
 # exponential.
@@ -88,14 +92,20 @@ def make_grid(
     domain: tuple[float, float] | None,
     n_bins: int | None,
     missing: bool,
+    few_squares: bool = False,
 ) -> Grid:
-    """The grid of a column (see `Sketch.to_grid` for the options)."""
+    """The grid of a column (see `Sketch.to_grid` for the options).
+
+    With `few_squares` bins of equal rows are cut on where values spread in them: in the tails.
+    """
     points, atoms = column.points, column.atoms
     edges, tails, tail_shapes = np.array(column.ends), column.scales, (TAIL_SHAPE, TAIL_SHAPE)
     if points.values.size:
         count = n_bins or int(np.clip(points.rows.sum() // ROWS_PER_BIN, 4, MAX_BINS))
         refine = n_bins is None and points.rows.sum() >= REFINE_ROWS
         cuts = _cuts(column, count, integer, refine)
+        if few_squares:
+            cuts = _with_few_squares(points, cuts, count // 2)
         edges = np.concatenate([edges, _at_cuts(column, cuts, integer)])
         edges = _apart(np.unique(np.clip(edges, *column.ends)))
         if domain is None:
@@ -161,6 +171,42 @@ def _cuts(column: Column, n_bins: int, integer: bool, refine: bool) -> IntArray:
             break
         cuts = np.union1d(cuts, more)
     return cuts
+
+
+def _with_few_squares(points: Points, cuts: IntArray, most: int) -> IntArray:
+    """The cuts and at most so many more, where the rows of a bin spread widely about their mean.
+
+    Bins of equal rows are long in the tails, where what is predicted from them is coarse. A bin
+    with more than SQUARES of all squares is cut where most of its own go.
+    """
+    # Means are taken out first: the squares of numbers far from zero would cancel.
+    values = points.values - np.average(points.values, weights=points.rows)
+    upto = np.cumsum(np.stack([points.rows, points.rows * values]), axis=1)
+    rows, sums = np.pad(upto, ((0, 0), (1, 0)))  # (m + 1,) of the points before each
+    least = SQUARES * float(points.rows @ values**2)
+    ends = [0, *(cuts + 1).tolist(), values.size]
+    bins = list(itertools.pairwise(ends))
+    found: list[int] = []
+    while bins and len(found) < most:
+        squares = [_squares(points.rows[i:j], values[i:j]) for i, j in bins]
+        at = int(np.argmax(squares))
+        if squares[at] <= least:
+            break
+        i, j = bins.pop(at)
+        left, left_sum = rows[i + 1 : j] - rows[i], sums[i + 1 : j] - sums[i]
+        right, right_sum = rows[j] - rows[i + 1 : j], sums[j] - sums[i + 1 : j]
+        gone = left_sum**2 / left + right_sum**2 / right
+        gone[np.minimum(left, right) < LEAST_ROWS] = -np.inf
+        if gone.size and np.isfinite(gone.max()):
+            middle = i + 1 + int(gone.argmax())
+            bins += [(i, middle), (middle, j)]
+            found.append(middle - 1)
+    return np.union1d(cuts, np.array(found, dtype=np.int64))
+
+
+def _squares(rows: FloatArray, values: FloatArray) -> float:
+    """Sum of the squared distances of rows from their mean."""
+    return float(rows @ (values - np.average(values, weights=rows)) ** 2)
 
 
 def _departures(column: Column, cuts: IntArray, integer: bool) -> IntArray:

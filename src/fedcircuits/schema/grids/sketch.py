@@ -154,7 +154,8 @@ class Sketch:
             domain: declared interval; closes the tails.
             n_bins: number of quantile bins, by default one per 20 rows up to 48.
             missing: whether the grid has a state for missing values.
-            atom_share: share of the rows from which a value is an atom, by default a small one.
+            atom_share: share of the rows from which a value is an atom, by default a small one;
+                given for a label, whose long bins are cut on.
             decimals: with which all values are written, None if not with a small number.
         """
         if decimals is not None and not integer and self.n_rows:
@@ -180,7 +181,14 @@ class Sketch:
             self.n_rows,
             (float(self.outer[0]), float(self.outer[1])),
         )
-        return make_grid(column, integer=integer, domain=domain, n_bins=n_bins, missing=missing)
+        return make_grid(
+            column,
+            integer=integer,
+            domain=domain,
+            n_bins=n_bins,
+            missing=missing,
+            few_squares=atom_share is not None,
+        )
 
     def _in_steps(self, scale: float) -> Sketch:
         """The sketch of the values times `scale`, which are whole."""
