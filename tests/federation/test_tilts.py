@@ -24,6 +24,7 @@ from fedcircuits.federation.client.label.tilting import (
 )
 from fedcircuits.federation.client.label.validation import label_log_joint, log_posteriors
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
+from fedcircuits.federation.server.tilts import mean_tables
 from fedcircuits.learners import Hclt, Mixture
 from fedcircuits.learners.hclt.tilt.additive import shared_entries
 
@@ -283,12 +284,30 @@ def test_columns_side_by_side_are_split_by_width() -> None:
 
 def test_a_trial_whose_rows_lack_classes_is_compared(rng: np.random.Generator) -> None:
     n = 700
-    visits = np.where(rng.random(n) < 0.9, 0, rng.integers(1, 13, n))
-    branch = pd.DataFrame({"id": np.arange(n) + 1, "visits": visits, "u": rng.normal(size=n)})
+    u = rng.normal(size=n)
+    visits = np.where(rng.random(n) < 0.8 - 0.6 * (u < 1), rng.integers(1, 13, n), 0)
+    branch = pd.DataFrame({"id": np.arange(n) + 1, "visits": visits, "u": u})
+    branch.loc[0, "visits"], branch.loc[n - 1, "visits"] = 20, 21  # either half lacks a class
     register = pd.DataFrame({"id": np.arange(n) + 1, "age": rng.integers(20, 60, n)})
-    fed = fc.federate([branch[: n // 2], branch[n // 2 :], register], id="id", label="visits")
+    clients = [branch[: n // 2], branch[n // 2 :], register]
+    fed = fc.federate(clients, id="id", label="visits")
     assert fed.why.n_rows > 0
     assert all(np.isfinite(each.log_loss) for each in fed.why.candidates)
+    tilted = fc.federate(clients, id="id", label="visits", agreement="product")
+    often, seldom = (
+        tilted.probability({"visits": fc.above(0)}, {"u": value}) for value in (2.0, -1.0)
+    )
+    assert often - seldom > 0.3
+
+
+def test_tables_of_clients_that_lack_classes_agree_up_to_what_all_classes_share(
+    rng: np.random.Generator,
+) -> None:
+    truth, shared = rng.normal(size=(5, 7)), rng.normal(size=(3, 1, 7))
+    held = np.ones((3, 5, 1), dtype=bool)
+    held[0, 4], held[1, 0], held[2, :2] = False, False, False
+    found = mean_tables(np.where(held, truth + shared, 0.0), held, np.array([3.0, 1.0, 2.0]))
+    assert found - found[0] == pytest.approx(truth - truth[0])
 
 
 def test_label_log_joint_is_the_joint_for_every_class(rng: np.random.Generator) -> None:

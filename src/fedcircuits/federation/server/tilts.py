@@ -10,11 +10,11 @@ ordinary circuit: every query sees density and label alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedcircuits.arrays import FloatArray
+from fedcircuits.arrays import BoolArray, FloatArray
 from fedcircuits.circuits.evaluation_plan import EvaluationPlan
 from fedcircuits.circuits.passes import sum_product, up
 from fedcircuits.circuits.queries.restrict import fold_evidence
@@ -27,40 +27,81 @@ from fedcircuits.federation.server.fitted_parts import FittedParts, indicator_le
 from fedcircuits.federation.server.gauge import gauged
 from fedcircuits.federation.server.remote import RemoteDensity, tilted_remotely
 
+# Share of all rows whose classes a client may lack and still compare the others.
+LACKED = 0.05
+
 
 def combined(fitted: FittedParts) -> Tilt | None:
     """The clients' tilts as one; None where too few clients can compare the classes.
 
     A column's table is the mean over the clients that hold it, weighted by the harmonic mean of
     their class counts: one with few rows of a class knows little about separating it from others.
-    Class constants are re-based to the class shares of all rows. A client that lacks a class has
-    no say; together the others must hold half of each class, on average.
+    Class constants are re-based to the class shares of all rows. A client that lacks rare classes
+    compares the others; one that lacks more of the rows has no say. Together they must connect all
+    classes and hold half of each, on average.
     """
-    tilts = fitted.tilts
     rows = class_rows(fitted)
-    present = rows > 0
-    whole = {c: t for c, t in tilts.items() if (t.counts[present] > 0).all()}
-    if not whole or present.sum() < 2:
+    present, share = rows > 0, rows / max(rows.sum(), 1.0)
+    tilts = {
+        c: t
+        for c, t in fitted.tilts.items()
+        if (t.counts > 0).sum() > 1 and share[t.counts == 0].sum() <= LACKED
+    }
+    if not tilts or not _connected([t.counts > 0 for t in tilts.values()], present):
         return None
-    held = np.sum([t.counts for t in whole.values()], axis=0)[present]
-    total = np.sum([t.counts for t in tilts.values()], axis=0)[present]
+    held = np.sum([t.counts for t in tilts.values()], axis=0)[present]
+    total = np.sum([t.counts for t in fitted.tilts.values()], axis=0)[present]
     if (held / total).mean() < 0.5:
         return None
-    weight = {c: present.sum() / (1.0 / t.counts[present]).sum() for c, t in whole.items()}
-    columns = tuple(dict.fromkeys(name for c in sorted(whole) for name in whole[c].columns))
+    known = {c: t.counts > 0 for c, t in tilts.items()}
+    weight = {c: known[c].sum() / (1.0 / t.counts[known[c]]).sum() for c, t in tilts.items()}
+
+    def mean(of: Mapping[str, FloatArray]) -> FloatArray:
+        """(Y, S) the mean of the tables (Y, S) of some clients; 0 for a class without rows."""
+        names = sorted(of)
+        tables = np.stack([of[name][present] for name in names])
+        held = np.stack([known[name][present, None] for name in names])
+        answer = np.zeros((present.size, tables.shape[2]))
+        answer[present] = mean_tables(tables, held, np.array([weight[name] for name in names]))
+        return answer
+
+    columns = tuple(dict.fromkeys(name for c in sorted(tilts) for name in tilts[c].columns))
     # Constants fitted in turns are those of whoever came last, given the tables of all others.
-    speak = sorted(whole) if rows_are_split(fitted) else [max(whole)]
+    whole = [c for c in tilts if known[c][present].all()]
+    speak = sorted(tilts) if rows_are_split(fitted) or not whole else [max(whole)]
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_q = np.log(rows / rows.sum())
-        shifts = {n: whole[n].c - np.log(whole[n].counts / whole[n].counts.sum()) for n in speak}
-    summed = sum(weight[name] * np.where(present, shifts[name], 0.0) for name in speak)
-    c = summed / sum(weight[name] for name in speak)
-    tables = []
-    for column in columns:
-        holders = [name for name in sorted(whole) if column in whole[name].columns]
-        summed = sum(weight[name] * whole[name].of(column) for name in holders)
-        tables.append(np.asarray(summed / sum(weight[name] for name in holders)))
+        log_q = np.log(share)
+        shifts = {n: tilts[n].c - np.log(tilts[n].counts / tilts[n].counts.sum()) for n in speak}
+    c = mean({n: np.where(known[n], shift, 0.0)[:, None] for n, shift in shifts.items()})[:, 0]
+    tables = [mean({n: t.of(j) for n, t in tilts.items() if j in t.columns}) for j in columns]
     return Tilt(columns, np.asarray(c + log_q), tuple(tables), rows)
+
+
+def _connected(held: Sequence[BoolArray], present: BoolArray) -> bool:
+    """Whether clients that hold classes (Y,) compare all of them, some by way of others."""
+    reached = held[0]
+    for _ in held:
+        for own in held:
+            reached = reached | own if (reached & own).any() else reached
+    return bool(reached[present].all())
+
+
+def mean_tables(tables: FloatArray, held: BoolArray, weight: FloatArray) -> FloatArray:
+    """(Y, S) the weighted mean over clients of tables (C, Y, S), `held` (C, Y, 1) saying which.
+
+    What a table adds to all classes alike says nothing about them, and differs between clients
+    that hold different classes: it is chosen for each so that their tables agree best.
+    """
+    w = weight[:, None, None] * held
+    total = np.maximum(w.sum(axis=0), 1e-300)  # (Y, 1)
+    if held.all():
+        return np.asarray((w * tables).sum(axis=0) / total)
+    mask = held[:, :, 0].astype(float)  # (C, Y)
+    apart = np.where(held, (w * tables).sum(axis=0) / total - tables, 0.0).sum(axis=1)  # (C, S)
+    shared = np.diag(mask.sum(axis=1)) - (mask / total[:, 0]) @ w[:, :, 0].T
+    level = np.linalg.lstsq(shared, apart, rcond=None)[0]
+    level -= weight @ level / weight.sum()
+    return np.asarray((w * (tables + level[:, None])).sum(axis=0) / total)
 
 
 def class_rows(fitted: FittedParts) -> FloatArray:
