@@ -316,11 +316,43 @@ def test_evidence_as_text_takes_the_dates_and_decimal_commas_that_files_hold() -
 
     iso = asked("day=2024-01-20..2024-02-14")
     assert asked("day=01/20/2024..02/14/2024") == asked("day=20/01/2024..14/02/2024") == iso
+    assert asked("day=Jan 20, 2024..14 February 2024") == asked("day=20.01.24..14-02-2024") == iso
     assert asked("share<0,25") == asked("share<0.25")
     with pytest.raises(QueryError, match="day and month of '01/02/2024' cannot be told apart"):
         asked("day>01/02/2024")
     with pytest.raises(QueryError, match=r"'1,234' may be 1234 or 1\.234"):
         asked("share<1,234")
+
+
+def test_a_year_or_a_month_as_evidence_is_all_of_it() -> None:
+    days = pd.Series(pd.date_range("2023-01-01", periods=730)).rename("day")
+    stamps = (pd.Series(pd.date_range("2023-01-01", periods=730 * 4, freq="6h"))).rename("at")
+    for table, whole in ((days, "2024-02"), (stamps, "2024-02-20")):
+        frame, name = table.to_frame(), str(table.name)
+        model = fc.learn(frame, learner="factorised", kinds={name: "continuous"})
+
+        def share(text: str, model: fc.Circuit = model) -> float:
+            return float(model.probability(from_texts(model.schema, [text], "--given")))
+
+        def real(inside: pd.Series) -> object:
+            return pytest.approx(float(inside.mean()), abs=0.01)
+
+        first = pd.Timestamp(whole)
+        after = pd.Timestamp("2024-03-01" if whole == "2024-02" else "2024-02-21")
+        inside = (table >= first) & (table < after)
+        assert share(f"{name}={whole}") == real(inside)
+        assert share(f"{name}!={whole}") == real(~inside)
+        assert share(f"{name}<{whole}") == real(table < first)
+        assert share(f"{name}<={whole}") == real(table < after)
+        assert share(f"{name}>{whole}") == real(table >= after)
+        assert share(f"{name}>={whole}") == real(table >= first)
+        assert share(f"{name}=2023..{whole}") == real(table < after)
+        assert share(f"{name}={whole}|2023") == real(inside | (table < pd.Timestamp("2024")))
+    for text in ("at=78", "at=785512.5", "at=2024-13", "at=yesterday"):
+        with pytest.raises(fc.FedcircuitsError, match="expected a date"):
+            share(text)
+    with pytest.raises(QueryError, match="whose lower end comes first"):
+        share("at=2024..2023-05")
 
 
 def test_a_day_in_the_year_9999_is_a_day() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,11 +19,39 @@ from fedcircuits.arrays import FloatArray
 DAY = 86_400.0
 # Microseconds as 64-bit integers end here; what is further out is drawn back.
 FARTHEST = 9.0e12
+_COARSE = re.compile(r"\d{4}(-\d{2})?")  # a year, a month
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ISO_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?")
 # Day, month and year with points between them: the one other order that is not ambiguous.
 _POINTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?=[ T]\d{2}:|$)")
 _ZONE = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
+
+
+class Span(NamedTuple):
+    """A year, a month or a day as ISO 8601 text: when it begins, and when the next one does."""
+
+    begins: str
+    ends: str
+
+
+def is_date(time: str | None) -> bool:
+    """Whether a variable's word for time is that of a date, with a time of day or without."""
+    return time is not None and time.startswith("date")
+
+
+def span_of(text: str, time: str) -> Span | None:
+    """The span that a text stands for where it says less than the variable: a year, a month, a day.
+
+    None where it says as much, or is no date.
+    """
+    coarse = _COARSE.fullmatch(text) or (time != "date" and _ISO_DATE.fullmatch(text))
+    if not coarse:
+        return None
+    try:
+        span = pd.Period(text)
+    except ValueError:  # no month or no day
+        return None
+    return Span(*(each.start_time.strftime("%Y-%m-%d") for each in (span, span + 1)))
 
 
 def time_of(cells: pd.Series[Any]) -> str | None:

@@ -7,16 +7,20 @@
     {"one_of": ["a", "b"]}  {"not": "a"}     {"not": {"between": [30, 40]}}
 
 Ends of a range belong to it. Conditions about one variable, and keys of one object, must all hold.
+Dates in text may be written as in a CSV file; 2026, 2026-11 and, of a variable with a time of day,
+2026-11-17 stand for all of the year, month or day.
 """
 
 from __future__ import annotations
 
-import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fedcircuits.errors import QueryError
+import pandas as pd
+
+from fedcircuits.errors import FedcircuitsWarning, QueryError
 from fedcircuits.schema.events.event import (
     AllOf,
     Event,
@@ -28,6 +32,8 @@ from fedcircuits.schema.events.event import (
     one_of,
 )
 from fedcircuits.schema.numbers import plain_number
+from fedcircuits.schema.reading.dates import iso_dates
+from fedcircuits.schema.times import Span, is_date, span_of
 from fedcircuits.schema.variable import Variable
 
 if TYPE_CHECKING:
@@ -41,7 +47,6 @@ _COMPARED: dict[str, Callable[[Any], Event]] = {
     ">=": partial(above, inclusive=True),
 }
 _FORMS = "NAME=VALUE, NAME=LOW..HIGH, NAME=ONE|OTHER, NAME>VALUE (or >=, <, <=, !=)"
-_SLASHED = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T]\d{2}:|$)")
 _KEYS: dict[str, Callable[[Any], Event]] = {
     "above": above,
     "at_least": partial(above, inclusive=True),
@@ -75,7 +80,12 @@ def from_text(schema: Schema, text: str, option: str) -> tuple[str, Any]:
         raise QueryError(f"{option} takes {_FORMS}, found {text!r}")
     variable = schema[name]
     if operator in _COMPARED:
-        return name, _COMPARED[operator](_value(variable, rest, option))
+        found = _value(variable, rest, option)
+        if isinstance(found, Span):  # whole: before it begins, or after it ends
+            ends = {"<=": "<", ">": ">="}
+            found = found.ends if operator in ends else found.begins
+            operator = ends.get(operator, operator)
+        return name, _COMPARED[operator](found)
     value = _listed(variable, rest, option)
     return name, not_(value) if operator == "!=" else value
 
@@ -104,14 +114,26 @@ def _listed(variable: Variable, text: str, option: str) -> Any:
         low, high = (
             _value(variable, end, option) if end.strip() else None for end in text.split("..", 1)
         )
-        if low is not None and high is not None and not isinstance(low, str) and low > high:
+        begins = low.begins if isinstance(low, Span) else low
+        ends = high.ends if isinstance(high, Span) else high
+        backwards = begins is not None and ends is not None and begins > ends
+        if backwards and (not isinstance(begins, str) or is_date(variable.time)):
             raise QueryError(
                 f"{option} {variable.name}: nothing lies in {text!r}, whose lower end comes first"
             )
-        return between(low, high)
-    if "|" in text:
-        return one_of([_value(variable, part.strip(), option) for part in text.split("|")])
-    return _value(variable, text, option)
+        return between(begins, ends, closed="left" if isinstance(high, Span) else "both")
+    if "|" not in text:
+        found = _value(variable, text, option)
+        return _within(found) if isinstance(found, Span) else found
+    listed = [_value(variable, part.strip(), option) for part in text.split("|")]
+    if any(isinstance(each, Span) for each in listed):
+        outside = (not_(_within(each) if isinstance(each, Span) else each) for each in listed)
+        return not_(AllOf(tuple(outside)))
+    return one_of(listed)
+
+
+def _within(span: Span) -> Event:
+    return between(span.begins, span.ends, closed="left")
 
 
 def _value(variable: Variable, text: str, option: str) -> Any:
@@ -121,11 +143,13 @@ def _value(variable: Variable, text: str, option: str) -> Any:
         if text in by_text or variable.numbers is None:
             return by_text.get(text, text)
     bare = text.strip()
+    if not variable.is_coded and is_date(variable.time):
+        return _date(variable, bare, option)
     try:
         return float(bare)
     except ValueError:
         if not variable.is_coded and variable.time is not None:
-            return _date(variable, bare, option)
+            return bare
     found = [float(number[0]) for sign in ".," if (number := plain_number(bare, sign)) is not None]
     if not found:
         raise QueryError(f"{option} {variable.name}: expected a number, found {text!r}")
@@ -137,18 +161,19 @@ def _value(variable: Variable, text: str, option: str) -> Any:
     return found[0]
 
 
-def _date(variable: Variable, text: str, option: str) -> str:
-    """A date with slashes as ISO 8601, where one part is no month; other texts as they are."""
-    if (found := _SLASHED.match(text)) is None:
-        return text
-    first, second, year = map(int, found.groups())
-    if (first > 12) == (second > 12):
-        raise QueryError(
-            f"{option} {variable.name}: day and month of {text!r} cannot be told apart: "
-            "write 2026-11-17 or 17.11.2026"
-        )
-    day, month = max(first, second), min(first, second)
-    return f"{year}-{month:02}-{day:02}{text[found.end() :]}"
+def _date(variable: Variable, text: str, option: str) -> str | Span:
+    """A date as ISO 8601 text, written as in a CSV file, or the span that it stands for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedcircuitsWarning)
+        try:
+            found = iso_dates(pd.Series([text]), variable.name)
+        except FedcircuitsWarning:
+            raise QueryError(
+                f"{option} {variable.name}: day and month of {text!r} cannot be told apart: "
+                "write 2026-11-17 or 17.11.2026"
+            ) from None
+    iso = text if found is None else str(found[0])
+    return span_of(iso, str(variable.time)) or iso
 
 
 def from_json(value: Any) -> Any:
