@@ -6,9 +6,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedcircuits.cli import held_out
 from fedcircuits.cli.federation_file import FederationFile, read_federation
 from fedcircuits.cli.output import Output
 from fedcircuits.errors import FederationError
+from fedcircuits.schema import read as read_table
 
 if TYPE_CHECKING:
     from fedcircuits.federation.model.federated_circuit import FederatedCircuit
@@ -37,13 +39,19 @@ def run(
     seconds = time.perf_counter() - start
     show(out, fed)
     out.say(f"trained in {seconds:.1f} s; saved to {to} ({to.stat().st_size} bytes)")
+    rows, found = None, None
+    if test is not None:
+        rows = read_table(test).replace(list(settings.get("missing_values", [])), None)
+        found = held_out.scores(fed, rows, settings.get("label"))
+        held_out.show(out, found, len(rows), "--test")
     if report is not None:
-        made = fed.report(report, test)
+        made = fed.report(report, rows)
         out.say(f"report written to {made}; open it in a browser")
     assert fed.rule is not None
     out.result(
         {
             **summary(fed, to, seconds),
+            "held_out": found,
             "rule": fed.rule.name,
             "ledger": fed.ledger.table().to_dict("records"),
             "communication": fed.communication().to_dict("records"),

@@ -41,7 +41,7 @@ def split(rows: pd.DataFrame, share: float, seed: int) -> tuple[pd.DataFrame, pd
 
 
 def scores(
-    model: Density, test: pd.DataFrame, label: str | None, prior: pd.DataFrame
+    model: Density, test: pd.DataFrame, label: str | None, prior: pd.DataFrame | None = None
 ) -> dict[str, Any]:
     """Return scores by name, each as [model, baseline].
 
@@ -49,7 +49,8 @@ def scores(
         model: the model.
         test: rows that it has not seen.
         label: the column to be predicted, or None.
-        prior: rows that it was learned from, for the baselines.
+        prior: rows that it was learned from, for the baselines; without them these are the
+            model's own single columns.
     """
     known = [name for name in model.schema.names if name in test.columns]
     if not known:
@@ -58,12 +59,14 @@ def scores(
             f"they have {some(map(str, test.columns))}"
         )
     rows = test[known]
-    baseline = learn(prior[list(model.schema.names)], learner="factorised", schema=model.schema)
+    if prior is None:
+        single: dict[str, Density] = {name: model.marginal([name]) for name in known}
+    else:
+        columns = prior[list(model.schema.names)]
+        single = dict.fromkeys(known, learn(columns, learner="factorised", schema=model.schema))
+    alone = [single[name].mean_log_prob(rows[[name]], unknown="missing") for name in known]
     found: dict[str, Any] = {
-        "mean log-density, nats per row": [
-            model.mean_log_prob(rows, unknown="missing"),
-            baseline.mean_log_prob(rows, unknown="missing"),
-        ]
+        "mean log-density, nats per row": [model.mean_log_prob(rows, unknown="missing"), sum(alone)]
     }
     if label is None or label not in test.columns:
         return found
@@ -71,14 +74,15 @@ def scores(
     if model.schema[label].outcomes is None:
         truth = rows[label].to_numpy(dtype=float)
         error = model.predict(rows, label, unknown="missing").to_numpy(dtype=float) - truth
-        mean = float(prior[label].mean())
+        mean = float(single[label].expectation(label))
         found["root mean square error"] = [
             float(np.sqrt(np.mean(error**2))),
             float(np.sqrt(np.mean((truth - mean) ** 2))),
         ]
         return found
     made = label_scores(model.predict_proba(rows, label, unknown="missing"), rows[label])
-    plain = label_scores(baseline.predict_proba(rows, label, unknown="missing"), rows[label])
+    shares = single[label].predict_proba(rows[[label]], label, unknown="missing")
+    plain = label_scores(shares, rows[label])
     found["accuracy"] = [made.accuracy, plain.accuracy]
     found["AUC"] = [made.auc, 0.5]
     found["log-loss"] = [made.log_loss, plain.log_loss]

@@ -14,6 +14,7 @@ from fedcircuits.density import Density
 from fedcircuits.errors import QueryError
 from fedcircuits.schema.events.parse import from_texts
 from fedcircuits.schema.table import Unknown
+from fedcircuits.schema.times import from_numbers
 
 INSIDE = 0.9  # of the interval that is printed beside a predicted number
 
@@ -80,6 +81,9 @@ def run(
         mean = model.expectation(value, evidence, unknown=how)
         answer = {"mean": mean, "sd": model.variance(value, evidence, unknown=how) ** 0.5}
         frame = pd.DataFrame(answer) if rows is not None else pd.DataFrame([answer])
+        if (time := model.schema[value].time) is not None:
+            frame["mean"] = from_numbers(frame["mean"].to_numpy(dtype=float), time)
+            frame = frame.rename(columns={"sd": f"sd, {'days' if time == 'date' else 'seconds'}"})
         out.frame(f"{value} given the evidence", frame, output)
 
 

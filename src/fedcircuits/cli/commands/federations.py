@@ -54,7 +54,7 @@ def federate(
         Path | None, typer.Option(help="Write a report about the model there, too: an HTML page.")
     ] = None,
     test: Annotated[
-        Path | None, typer.Option(help="Rows for the report's scores: CSV or Parquet.")
+        Path | None, typer.Option(help="Rows to score the model on: CSV or Parquet.")
     ] = None,
     json: Json = False,
 ) -> None:

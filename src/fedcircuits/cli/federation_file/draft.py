@@ -301,7 +301,8 @@ def _text(
     ]
     width = max((len(_kind_line(n, h)) for n, h in variables.items()), default=0)
     for name, held in variables.items():
-        lines.append(f"{_kind_line(name, held):{width}}  # {_about(name, held, frames)}")
+        about = _about(name, held, frames, found.missing_values)
+        lines.append(f"{_kind_line(name, held):{width}}  # {about}")
     return "\n".join(lines) + "\n"
 
 
@@ -312,9 +313,15 @@ def _kind_line(name: str, held: Mapping[str, Variable]) -> str:
     return f"{'' if len(coded) > 1 else '# '}{_key(name)} = {_quoted(kind)}"
 
 
-def _about(name: str, held: Mapping[str, Variable], frames: Mapping[str, pd.DataFrame]) -> str:
+def _about(
+    name: str,
+    held: Mapping[str, Variable],
+    frames: Mapping[str, pd.DataFrame],
+    missing: tuple[str, ...],
+) -> str:
     """Return a few words on a column's values and on who holds it."""
     cells = pd.concat([frames[client][name] for client in held])
+    cells = cells.mask(cells.isin(missing))
     first = next(iter(held.values()))
     if first.is_coded:
         values = [str(v) for v in dict.fromkeys(cells.dropna())]
@@ -325,7 +332,7 @@ def _about(name: str, held: Mapping[str, Variable], frames: Mapping[str, pd.Data
         lows, highs = zip(*[v.domain or (0.0, 0.0) for v in held.values()], strict=True)
         about = f"{min(lows):g} to {max(highs):g}"
     share = float(cells.isna().mean())
-    about += f"; {share:.1%} missing" if share else ""
+    about += f"; {share:.1%} missing" if share >= 5e-4 else "; hardly any missing" if share else ""
     return about.replace("\n", " ") + (f"; in {', '.join(held)}" if len(held) < len(frames) else "")
 
 
