@@ -153,12 +153,7 @@ def labelled_images(
     known = pd.DataFrame({LABEL: list(labels)})
     schema = Schema.infer(known, {LABEL: "categorical"})
     coded = schema.encode(known)
-    return replace(
-        table,
-        schema=Schema((*table.schema.variables, *schema.variables)),
-        values=np.column_stack([table.values, coded.values]),
-        observed=np.column_stack([table.observed, coded.observed]),
-    )
+    return table.with_column(schema.variables[0], coded.values[:, 0], coded.observed[:, 0])
 
 
 def pixel_columns(frame: pd.DataFrame) -> dict[str, int]:

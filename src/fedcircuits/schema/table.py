@@ -14,6 +14,7 @@ from fedcircuits.schema.events.region import Region
 
 if TYPE_CHECKING:
     from fedcircuits.schema.schema import Schema
+    from fedcircuits.schema.variable import Variable
 
 Unknown = Literal["error", "missing"]
 
@@ -89,6 +90,15 @@ class Table:
             values=self.values[:, at],
             observed=self.observed[:, at],
             events=None if self.events is None else self.events.part(slice(None), at),
+        )
+
+    def with_column(self, variable: Variable, values: FloatArray, observed: BoolArray) -> Table:
+        """The table with one more column, of values (n,) where they are observed (n,)."""
+        return replace(
+            self,
+            schema=type(self.schema)((*self.schema.variables, variable)),
+            values=np.column_stack([self.values, values]),
+            observed=np.column_stack([self.observed, observed]),
         )
 
     # --- events -----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from fedcircuits.circuits import Circuit
 from fedcircuits.circuits.root_states import state_circuit
 from fedcircuits.density import Density, Learner, LearnsBranch
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation.client.dispatch import seconds_since
 from fedcircuits.federation.client.jobs import fitted_model, without_label
 from fedcircuits.federation.client.rows.aligned_rows import AlignedRows
 from fedcircuits.federation.wire import requests as m
@@ -133,7 +134,7 @@ class Branches:
         rows = aligned.chosen(request.choice)
         for job in request.jobs:
             self._step(job, request.number, table.columns(list(job.columns)), shares, begin)
-        seconds = np.array([time.process_time() - start])
+        seconds = seconds_since(start)
         class_rows = np.asarray(shares.sum(axis=0), dtype=float).ravel()
         if not request.last:
             evidence = tuple(

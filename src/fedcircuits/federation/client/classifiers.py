@@ -19,6 +19,7 @@ from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density import Density, Learner, LearnsClassifier
 from fedcircuits.encoding import Record
 from fedcircuits.errors import LearningError
+from fedcircuits.federation.client.dispatch import seconds_since
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.schema import Schema, Table, Variable
 
@@ -220,7 +221,7 @@ def train_classifier(
         [float(n) for n in counts],
         list(made.schema.names),
         made.n_parameters,
-        np.array([time.process_time() - start]),
+        seconds_since(start),
         record is None,
         nothing if record is None else m.model_array(encoding.pack(record)),
     )

@@ -27,7 +27,7 @@ from fedcircuits.federation.client.clustering import (
     strata_of_label,
     unnamed,
 )
-from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles
+from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles, seconds_since
 from fedcircuits.federation.client.federated_kmeans import Cells
 from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, for_job, label_counts
 from fedcircuits.federation.client.label.coding import Coding
@@ -280,7 +280,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
                 self._models[name] = model
                 models.append(fitted_model(name, model, rows, keep=request.keep))
             reports.append(m.JobReports(job.id, lines))
-        seconds = np.array([time.process_time() - start])
+        seconds = seconds_since(start)
         return m.Fitted(tuple(models), seconds, tuple(reports))
 
     def _fit_job(self, job: Job, reports: list[Any]) -> Models:

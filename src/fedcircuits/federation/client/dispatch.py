@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
+from fedcircuits.arrays import FloatArray
 from fedcircuits.federation.wire.ids import fingerprint
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.verbs import Verb
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
+
+
+def seconds_since(start: float) -> FloatArray:
+    """Return CPU seconds of this process since `time.process_time()` was `start`, as an array."""
+    return np.array([time.process_time() - start])
+
+
 HANDLERS: dict[str, Callable[[Any, Any], Message]] = {}
 
 

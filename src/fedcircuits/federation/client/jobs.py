@@ -23,7 +23,7 @@ from fedcircuits.density.tilt import n_states_of, state_values, states_of
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import Grouping, Job, JobId, ModelName
-from fedcircuits.schema import Schema, Table, Variable
+from fedcircuits.schema import Table, Variable
 
 CLASS = "class\x1fagreed"  # no column of a user is called so
 Learn = Callable[[Table, str | None, np.random.Generator], Density]
@@ -118,12 +118,7 @@ def _with_class(table: Table, codes: IntArray) -> Table:
         CLASS, "categorical", tuple(map(str, range(n_classes))), closed=True, declared=True
     )
     rows = table.rows(known)
-    return replace(
-        rows,
-        schema=Schema((*rows.schema.variables, variable)),
-        values=np.column_stack([rows.values, codes[known].astype(float)]),
-        observed=np.column_stack([rows.observed, np.ones(known.size, dtype=bool)]),
-    )
+    return rows.with_column(variable, codes[known].astype(float), np.ones(known.size, dtype=bool))
 
 
 def for_job(learner: Learner, table: Table, label: str | None, mixed: bool) -> Learner:

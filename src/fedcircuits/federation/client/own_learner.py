@@ -9,6 +9,7 @@ from fedcircuits.density import (
     Learner,
     LearnsAgreedSchema,
     LearnsClassifier,
+    LearnsForMixing,
     LearnsLabel,
     LearnsLevels,
     LearnsTilt,
@@ -36,15 +37,20 @@ class OwnLearner:
         made = self.make(label)
         return made.for_agreed_schema() if isinstance(made, LearnsAgreedSchema) else made
 
-    def of_densities(self, label: str | None) -> Learner:
-        """Return the learner of densities; an error where it only classifies."""
+    def of_densities(self, label: str | None, *, mixed: bool = False) -> Learner:
+        """Return the learner of densities; an error where it only classifies.
+
+        Args:
+            label: to learn for, None for none.
+            mixed: whether what it makes is averaged with what clients with other rows make.
+        """
         made = self.of_any_kind(label)
         if not isinstance(made, Learner):
             raise FedcircuitsError(
                 f"client {self.client!r}: {type(made).__name__} makes classifiers, and this "
                 "federation needs a density; use another learner, or a rule that averages or votes"
             )
-        return made
+        return made.for_mixing() if mixed and isinstance(made, LearnsForMixing) else made
 
     @property
     def knows_classes(self) -> bool:

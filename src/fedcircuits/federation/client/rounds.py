@@ -16,6 +16,7 @@ from fedcircuits.arrays import Arrays
 from fedcircuits.density import Density, LearnsInRounds
 from fedcircuits.density.contracts import Rounds
 from fedcircuits.errors import ClientError, FedcircuitsError
+from fedcircuits.federation.client.dispatch import seconds_since
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.masking import add_masked
 from fedcircuits.federation.wire.names import JobId
@@ -76,7 +77,7 @@ class Sessions:
             raise FedcircuitsError(f"client {self._client!r} is not at round {request.number}")
         terms = session.begin() if request.number == 0 else session.go_on(request.sums)
         nothing, model = np.zeros(0, dtype=np.uint8), session.model
-        seconds = np.array([time.process_time() - start])
+        seconds = seconds_since(start)
         if model is None:
             return m.RoundDone(False, 0.0, 0, seconds, [], terms, nothing), None
         del self._open[request.job]

@@ -18,6 +18,7 @@ import pandas as pd
 
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.wire.requests import BITS, VERBS
+from fedcircuits.federation.wire.verbs import Terms
 from fedcircuits.schema import Kind, Schema
 
 LabelUse = Literal["sent", "used", "no"]
@@ -35,7 +36,7 @@ class PolicyError(FederationError):
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(Terms):
     """What one client answers. Every field is a key of the TOML file; all have defaults.
 
     Attributes:

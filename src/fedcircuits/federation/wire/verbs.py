@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from fedcircuits.encoding import answers_of
 from fedcircuits.errors import StorageError
@@ -52,19 +52,52 @@ class Reveals:
     what: str
 
 
-class Terms(Protocol):
-    """What declarations need to know of a client's policy (`policy/policy.py` has the meanings)."""
+# How refusals name what a policy's `label` allows.
+LABEL_ALLOWED = {
+    "used": "the label is used here and not sent (label = 'used')",
+    "no": "no column here serves as a label (label = 'no')",
+}
 
-    @property
-    def label(self) -> str: ...
-    @property
-    def min_rows(self) -> int: ...
-    @property
-    def placement(self) -> str: ...
-    @property
-    def queries(self) -> tuple[str, ...]: ...
-    @property
-    def rows_by_id(self) -> bool: ...
+
+def reveals_label_of_rows(allowed: str) -> str:
+    """Return how a refusal names a request whose reply reveals the label of single rows."""
+    return f"the label of single rows; {LABEL_ALLOWED[allowed]}: federate with label_use='used'"
+
+
+class Terms:
+    """What declarations need to know of a client's policy, and how it refuses.
+
+    The meanings of the attributes are in `policy/policy.py`.
+    """
+
+    label: str
+    min_rows: int
+    placement: str
+    queries: tuple[str, ...]
+    rows_by_id: bool
+
+    def label_unused(self, label: str | None) -> str | None:
+        """Return why a label may not be used, None where it may or there is none."""
+        if self.label == "no" and label is not None:
+            return f"the label; {LABEL_ALLOWED['no']}"
+        return None
+
+    def too_few(self, what: str, n_rows: int) -> str | None:
+        """Return why a reply about so few rows is refused; `what` has {} for their number."""
+        if n_rows < self.min_rows:
+            return f"{what.format(n_rows)}; the smallest group is {self.min_rows}"
+        return None
+
+    def stays(self, keep: bool, what: str = "models to take away; they") -> str | None:
+        """Return why models may not leave, None where they may or are kept."""
+        if self.placement == "remote" and not keep:
+            return f"{what} stay here: federate with placement='remote'"
+        return None
+
+    def trees_refused(self, min_rows: int) -> str | None:
+        """Return why boosted trees with so few rows behind a leaf, or any trees, may not leave."""
+        few = self.too_few("trees with {} row(s) behind a leaf", min_rows)
+        return few or self.stays(False, "trees to take away; models")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
@@ -24,7 +23,7 @@ from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CODES
 from fedcircuits.federation.wire.seeds import named_rng
-from fedcircuits.schema import Schema, Table, Variable
+from fedcircuits.schema import Table, Variable
 
 PURPOSE = "codes"  # of what is sealed
 RIDGE = 1.0  # rows of effect zero in every state, when effects are spread
@@ -54,8 +53,7 @@ class Coding(ClientState):
         own = self._mail.key.public
         none = np.zeros(0)
         if request.key != own:
-            nothing = m.TiltTables([], none.astype(np.int64), none, np.zeros((0, 0)), none)
-            return m.FittedByCodes(own, nothing, np.zeros((0, 0, 0)), {}, none, None)
+            return m.FittedByCodes(own, m.NO_TABLES, np.zeros((0, 0, 0)), {}, none, None)
         table = self._have()
         names = [f"code\x1f{at}" for at in range(len(request.pieces))]
         coded = table.columns(request.columns)
@@ -193,9 +191,4 @@ def _with_codes(table: Table, name: str, rows: IntArray, codes: IntArray, n_code
     values[rows], observed[rows] = np.minimum(codes, n_codes - 1), True
     categories = tuple(map(str, range(n_codes)))
     variable = Variable(name, "categorical", categories, closed=True, declared=True)
-    return replace(
-        table,
-        schema=Schema((*table.schema.variables, variable)),
-        values=np.column_stack([table.values, values]),
-        observed=np.column_stack([table.observed, observed]),
-    )
+    return table.with_column(variable, values, observed)

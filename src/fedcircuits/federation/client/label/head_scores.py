@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
-from fedcircuits.density import LearnsForMixing, LearnsTilt
+from fedcircuits.density import LearnsTilt
 from fedcircuits.density.contracts import LearnsHead
 from fedcircuits.density.tilt import Tilt, by_class, log_softmax, one_less
 from fedcircuits.federation.client.dispatch import handles
@@ -49,9 +49,7 @@ class ScoresHeads(ClientState):
         self, request: m.ScoreHeads, table: Table, labels: IntArray
     ) -> tuple[FloatArray, IntArray]:
         """(n, L, 3) scores of one half of the rows by tables and trees of the other; classes."""
-        learner = self._learner.of_densities(None)
-        if isinstance(learner, LearnsForMixing):
-            learner = learner.for_mixing()
+        learner = self._learner.of_densities(None, mixed=True)
         assert isinstance(learner, LearnsHead)
         assert isinstance(learner, LearnsTilt)
         rng = named_rng(self._seed, self.name, "halves of a head")

@@ -10,7 +10,7 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density.contracts import LearnsHead
 from fedcircuits.density.tilt import log_softmax
-from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.dispatch import handles, seconds_since
 from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.seeds import named_rng
@@ -38,11 +38,7 @@ class Heads(ClientState):
         table = self._have().columns(request.columns).rows(rows)
         seed = int(named_rng(self._seed, self.name, "head").integers(2**31))
         trees = learner.fit_head(table, codes[rows], request.min_rows, seed)
-        return m.HeadFitted(trees, _since(start))
-
-
-def _since(start: float) -> FloatArray:
-    return np.array([time.process_time() - start])
+        return m.HeadFitted(trees, seconds_since(start))
 
 
 def pooled(log_tilt: FloatArray, outputs: Sequence[FloatArray], labels: IntArray) -> m.PoolWeights:

@@ -11,7 +11,7 @@ from fedcircuits.density.contracts import LearnsCodes
 from fedcircuits.density.row_codes import LEVELS, N_LEAVES
 from fedcircuits.density.tilt import by_class, log_softmax
 from fedcircuits.errors import StorageError
-from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.dispatch import handles, seconds_since
 from fedcircuits.federation.client.label.heads import LEAST_CLASS_ROWS, log_of_label, pooled
 from fedcircuits.federation.client.label.tilting import (
     TILT,
@@ -90,7 +90,7 @@ class HeadsAcross(ClientState):
             packed = packed_row_codes(made.levels[rows], made.leaves[rows])
             codes.append(self._sealed(packed, to, CODES))
         return m.CodeTreesFitted(
-            made.trees, made.leaf, made.width, outputs, tuple(codes), _since(start)
+            made.trees, made.leaf, made.width, outputs, tuple(codes), seconds_since(start)
         )
 
     @handles(m.FIT_TREES_ON_CODES)
@@ -119,7 +119,7 @@ class HeadsAcross(ClientState):
         scores = np.zeros((len(table), n_classes))
         scores[rows[held[rows]]] = by_class(outputs)
         sealed = self._sealed(packed_scores(scores[named]), request.held, ACROSS)
-        return m.TreesOnCodesFitted(own, trees, sealed, _since(start))
+        return m.TreesOnCodesFitted(own, trees, sealed, seconds_since(start))
 
     def _rows_of(
         self, request: m.FitCodeTrees | m.FitTreesOnCodes
@@ -176,7 +176,3 @@ class HeadsAcross(ClientState):
             better = bool(gain.mean() > LEAST_ERRORS * error)
             pool = pooled(log_tilt, list(across), labels) if better else pool
         return m.PooledAcross(own, pool, better)
-
-
-def _since(start: float) -> FloatArray:
-    return np.array([time.process_time() - start])

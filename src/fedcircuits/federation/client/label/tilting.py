@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from fedcircuits.arrays import Bytes, FloatArray, IntArray
 from fedcircuits.circuits import Circuit
 from fedcircuits.circuits.queries.tilt import tilted_masses
-from fedcircuits.density import Density, LearnsForMixing, LearnsTilt
+from fedcircuits.density import Density, LearnsTilt
 from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import FederationError, StorageError
-from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.dispatch import handles, seconds_since
 from fedcircuits.federation.client.mailbox import Expected
 from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
@@ -116,14 +116,12 @@ class Tilting(ClientState):
     def _fit_tilt(self, request: m.FitTilt) -> m.TiltFitted:
         """Tables of the client's own columns, others' scores of the same rows given."""
         start = time.process_time()
-        no_tables = m.TiltTables([], np.zeros(0, dtype=np.int64), *np.zeros((3, 0)))
-        no_tables = replace(no_tables, g=np.zeros((0, 0)))
-        learner = self._learner.of_densities(None)
+        learner = self._learner.of_densities(None, mixed=request.mixed)
         table = self._have().columns(request.columns)
         can = self._learner.tilts and all(n_states_of(v) > 0 for v in table.schema)
         own = self._mail.key.public
         if not can or (request.pieces and request.key != own):
-            return m.TiltFitted(own, can, no_tables, np.zeros(1))
+            return m.TiltFitted(own, can, m.NO_TABLES, np.zeros(1))
         offset = np.zeros((len(table), request.n_classes))
         codes, taking = self._classes()
         if request.rows:
@@ -137,8 +135,6 @@ class Tilting(ClientState):
         if self._use is not None:
             taking = taking & self._use
         rows = np.flatnonzero(taking)
-        if request.mixed and isinstance(learner, LearnsForMixing):
-            learner = learner.for_mixing()
         assert isinstance(learner, LearnsTilt)
         mine, classes = table.rows(rows), codes[rows]
         if np.unique(classes).size < 2:  # one class: there is nothing to compare
@@ -147,7 +143,7 @@ class Tilting(ClientState):
             found = learner.fit_tilt(
                 mine, classes, offset[rows], request.min_rows, request.n_columns
             )
-        seconds = np.array([time.process_time() - start])
+        seconds = seconds_since(start)
         return m.TiltFitted(own, True, tables_of(found), seconds)
 
     @handles(m.SCORE_TILT)

@@ -84,12 +84,7 @@ class AlignedRows:
             codes = unpack_codes(packed, rows.size, n_codes + 1)
             fresh = (codes < n_codes) & ~observed[rows]
             values[rows[fresh]], observed[rows[fresh]] = a_value[codes[fresh]], True
-        return replace(
-            table,
-            schema=Schema((*table.schema.variables, variable)),
-            values=np.column_stack([table.values, values]),
-            observed=np.column_stack([table.observed, observed]),
-        )
+        return table.with_column(variable, values, observed)
 
     def shared_out(self, request: m.Branch, mapped: IntArray) -> sparse.csr_matrix:
         """(n, R) how much of every row of the table belongs to every class.

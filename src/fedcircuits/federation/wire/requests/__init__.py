@@ -28,3 +28,4 @@ from fedcircuits.federation.wire.requests.rows import *  # noqa: F403
 from fedcircuits.federation.wire.requests.tilts import *  # noqa: F403
 from fedcircuits.federation.wire.requests.validation import *  # noqa: F403
 from fedcircuits.federation.wire.verbs import VERBS as VERBS
+from fedcircuits.federation.wire.verbs import reveals_label_of_rows as reveals_label_of_rows

@@ -17,7 +17,6 @@ from fedcircuits.federation.wire.requests.fit import (
     FittedModel,
     JobReports,
     fault_of_models,
-    leaves,
 )
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
@@ -108,7 +107,7 @@ class BranchDone(Message):
 
 def _branch(request: Branch, terms: Terms, _: str | None) -> Asked:
     names = tuple(name for job in request.jobs for name in job.columns)
-    return Asked(names, leaves(request.keep or not request.last, terms))
+    return Asked(names, terms.stays(request.keep or not request.last))
 
 
 BRANCH = declare(

@@ -21,7 +21,6 @@ from fedcircuits.federation.wire.requests.validation import Sealed
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
 MOST_CODES = 256
-TREES_STAY = "trees to take away; models stay here: federate with placement='remote'"
 
 
 @dataclass(frozen=True)
@@ -131,30 +130,21 @@ class CodesSpread(Message):
 
 
 def _codes(request: AskCodes, terms: Terms, _: str | None) -> Asked:
-    fault = None
-    if 0 < request.n_rows < terms.min_rows:
-        fault = f"codes of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
-    elif not 0 < request.n_codes <= MOST_CODES:
+    fault = terms.too_few("codes of {} row(s)", request.n_rows) if request.n_rows else None
+    if fault is None and not 0 < request.n_codes <= MOST_CODES:
         fault = f"{request.n_codes} codes, more than 8 bits a row"
     return Asked(tuple(request.columns), fault)
 
 
 def _fit(request: FitByCodes, terms: Terms, label: str | None) -> Asked:
     asked = asks_tables(request, terms, label)
-    if asked.fault is None and request.sender and terms.placement == "remote":
-        return replace(asked, fault=TREES_STAY)
+    if asked.fault is None and request.sender:
+        return replace(asked, fault=terms.trees_refused(request.min_rows))
     return asked
 
 
 def _spread(request: SpreadCodes, terms: Terms, _: str | None) -> Asked:
-    fault = None
-    if request.min_rows and terms.placement == "remote":
-        fault = TREES_STAY
-    elif 0 < request.min_rows < terms.min_rows:
-        fault = (
-            f"trees with {request.min_rows} row(s) behind a leaf; the smallest group is "
-            f"{terms.min_rows}"
-        )
+    fault = terms.trees_refused(request.min_rows) if request.min_rows else None
     return Asked(tuple(request.columns), fault)
 
 

@@ -12,8 +12,15 @@ from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import Job, JobId, ModelName
 from fedcircuits.federation.wire.requests.handshake import Ready
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
-from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+from fedcircuits.federation.wire.verbs import (
+    LABEL_ALLOWED,
+    Asked,
+    Level,
+    Reveals,
+    Terms,
+    Verb,
+    declare,
+)
 
 MODELS = (
     Reveals(
@@ -114,21 +121,14 @@ class ClassifierFitted(Message):
     model: Array
 
 
-def leaves(keep: bool, terms: Terms) -> str | None:
-    """Return why a policy does not let models leave, None where it does or they stay."""
-    if terms.placement == "remote" and not keep:
-        return "models to take away; they stay here: federate with placement='remote'"
-    return None
-
-
 def _fit(request: Fit, terms: Terms, _: str | None) -> Asked:
     names = tuple(name for job in request.jobs for name in job.columns)
-    return Asked(names, leaves(request.keep, terms))
+    return Asked(names, terms.stays(request.keep))
 
 
 def _fit_classifier(request: FitClassifier, terms: Terms, _: str | None) -> Asked:
     fault = f"the label; {LABEL_ALLOWED['no']}" if terms.label == "no" else None
-    return Asked(tuple(request.columns), fault or leaves(request.keep, terms))
+    return Asked(tuple(request.columns), fault or terms.stays(request.keep))
 
 
 USE_ROWS = declare(Verb("use_rows", UseRows, Ready, "validation", (), changes_state=True, most=64))

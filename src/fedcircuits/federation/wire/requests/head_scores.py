@@ -14,7 +14,6 @@ import numpy as np
 
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
 from fedcircuits.federation.wire.requests.tilts import TiltTables
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
@@ -104,12 +103,8 @@ class HeadScores(Message):
 
 
 def _score_heads(request: ScoreHeads, terms: Terms, label: str | None) -> Asked:
-    fault = None
-    if terms.label == "no" and label is not None:
-        fault = f"the label; {LABEL_ALLOWED['no']}"
-    elif request.min_rows < terms.min_rows:
-        fault = f"sums over {request.min_rows} row(s); the smallest group is {terms.min_rows}"
-    return Asked(tuple(request.columns), fault)
+    few = terms.too_few("sums over {} row(s)", request.min_rows)
+    return Asked(tuple(request.columns), terms.label_unused(label) or few)
 
 
 SCORE_HEADS = declare(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
 
@@ -63,16 +62,7 @@ class HeadFitted(Message):
 
 
 def _fit_head(request: FitHead, terms: Terms, label: str | None) -> Asked:
-    fault = None
-    if terms.label == "no" and label is not None:
-        fault = f"the label; {LABEL_ALLOWED['no']}"
-    elif request.min_rows < terms.min_rows:
-        fault = (
-            f"trees with {request.min_rows} row(s) behind a leaf; the smallest group is "
-            f"{terms.min_rows}"
-        )
-    elif terms.placement == "remote":
-        fault = "trees to take away; models stay here: federate with placement='remote'"
+    fault = terms.label_unused(label) or terms.trees_refused(request.min_rows)
     return Asked(tuple(request.columns), fault)
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.requests.heads import PoolWeights
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
 from fedcircuits.federation.wire.requests.tilts import ScorePiece
 from fedcircuits.federation.wire.requests.validation import Piece
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
@@ -179,37 +178,26 @@ class PooledAcross(Message):
     across: bool
 
 
-def _label_fault(terms: Terms, label: str | None) -> str | None:
-    if terms.label == "no" and label is not None:
-        return f"the label; {LABEL_ALLOWED['no']}"
-    return None
-
-
-def _trees_fault(min_rows: int, n_rows: int, terms: Terms, label: str | None) -> str | None:
-    if min_rows < terms.min_rows:
-        return f"trees with {min_rows} row(s) behind a leaf; the smallest group is {terms.min_rows}"
-    if n_rows < terms.min_rows:
-        return f"outputs of {n_rows} row(s); the smallest group is {terms.min_rows}"
-    if terms.placement == "remote":
-        return "trees to take away; models stay here: federate with placement='remote'"
-    return _label_fault(terms, label)
+def _trees(
+    request: FitCodeTrees | FitTreesOnCodes, n_rows: int, terms: Terms, label: str | None
+) -> Asked:
+    few = terms.too_few("outputs of {} row(s)", n_rows)
+    fault = terms.trees_refused(request.min_rows) or few or terms.label_unused(label)
+    return Asked(tuple(request.columns), fault)
 
 
 def _fit_code_trees(request: FitCodeTrees, terms: Terms, label: str | None) -> Asked:
     n_rows = min([request.held.n_rows, *(each.n_rows for each in request.to)])
-    return Asked(tuple(request.columns), _trees_fault(request.min_rows, n_rows, terms, label))
+    return _trees(request, n_rows, terms, label)
 
 
 def _fit_trees_on_codes(request: FitTreesOnCodes, terms: Terms, label: str | None) -> Asked:
-    n_rows = request.held.n_rows
-    return Asked(tuple(request.columns), _trees_fault(request.min_rows, n_rows, terms, label))
+    return _trees(request, request.held.n_rows, terms, label)
 
 
 def _pool_across(request: PoolAcross, terms: Terms, label: str | None) -> Asked:
-    fault = _label_fault(terms, label)
-    if fault is None and request.n_rows < terms.min_rows:
-        fault = f"the label of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
-    return Asked(fault=fault)
+    few = terms.too_few("the label of {} row(s)", request.n_rows)
+    return Asked(fault=terms.label_unused(label) or few)
 
 
 FIT_CODE_TREES = declare(

@@ -141,10 +141,8 @@ def _sums_fault(
 
 
 def _start(request: AskStart, terms: Terms, _: str | None) -> Asked:
-    fault = None
-    if request.min_rows < terms.min_rows:
-        fault = f"centres of {request.min_rows} row(s); the smallest group is {terms.min_rows}"
-    return Asked(tuple(request.columns), fault)
+    few = terms.too_few("centres of {} row(s)", request.min_rows)
+    return Asked(tuple(request.columns), few)
 
 
 def _centres(request: AskCentres | AskAnchorRows, _: Terms, __: str | None) -> Asked:

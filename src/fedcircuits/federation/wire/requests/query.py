@@ -12,8 +12,8 @@ import numpy as np
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import ModelName
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
 from fedcircuits.federation.wire.verbs import (
+    LABEL_ALLOWED,
     Asked,
     Fields,
     Level,

@@ -13,16 +13,7 @@ import numpy as np
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import JobId
-from fedcircuits.federation.wire.requests.fit import leaves
-from fedcircuits.federation.wire.verbs import (
-    Asked,
-    Fields,
-    Level,
-    Reveals,
-    Terms,
-    Verb,
-    declare,
-)
+from fedcircuits.federation.wire.verbs import Asked, Fields, Level, Reveals, Terms, Verb, declare
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ class RoundDone(Message):
 
 
 def _round(request: Round, terms: Terms, _: str | None) -> Asked:
-    return Asked(tuple(request.columns), leaves(not request.send, terms))
+    return Asked(tuple(request.columns), terms.stays(not request.send))
 
 
 def _shown(asked: Fields) -> Level:

@@ -13,26 +13,7 @@ from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import Grouping
 from fedcircuits.federation.wire.requests.handshake import ROWS_AND_CLASSES, Ready
-from fedcircuits.federation.wire.verbs import (
-    Asked,
-    Fields,
-    Level,
-    Reveals,
-    Terms,
-    Verb,
-    declare,
-)
-
-# How refusals name what a policy's `label` allows.
-LABEL_ALLOWED = {
-    "used": "the label is used here and not sent (label = 'used')",
-    "no": "no column here serves as a label (label = 'no')",
-}
-
-
-def reveals_label_of_rows(allowed: str) -> str:
-    """Return how a refusal names a request whose reply reveals the label of single rows."""
-    return f"the label of single rows; {LABEL_ALLOWED[allowed]}: federate with label_use='used'"
+from fedcircuits.federation.wire.verbs import Asked, Fields, Level, Reveals, Terms, Verb, declare
 
 
 @dataclass(frozen=True)
@@ -174,10 +155,8 @@ def _index_epsilon(asked: Fields) -> float:
 
 
 def _align(request: Align, terms: Terms, _: str | None) -> Asked:
-    if 0 < request.rows.size < terms.min_rows:
-        fault = f"{request.rows.size} aligned row(s); the smallest group is {terms.min_rows}"
-        return Asked(fault=fault)
-    return Asked()
+    n_rows = request.rows.size
+    return Asked(fault=terms.too_few("{} aligned row(s)", n_rows) if n_rows else None)
 
 
 GROUP_SECRET = declare(

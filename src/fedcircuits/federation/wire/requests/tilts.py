@@ -16,7 +16,6 @@ from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.requests.handshake import Ready
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
 from fedcircuits.federation.wire.requests.validation import Piece, Sealed
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
@@ -47,6 +46,10 @@ class TiltTables:
         if self.counts.shape != self.c.shape or not np.isfinite(self.g).all():
             return "tables with numbers that are not finite, or counts of other classes"
         return None
+
+
+_NONE = np.zeros(0)
+NO_TABLES = TiltTables([], _NONE.astype(np.int64), _NONE, np.zeros((0, 0)), _NONE)
 
 
 @dataclass(frozen=True)
@@ -186,22 +189,13 @@ def _ask_masses(request: AskMasses, terms: Terms, _: str | None) -> Asked:
 
 def asks_tables(request: Any, terms: Terms, label: str | None) -> Asked:
     """What a request to fit tables of the label asks for: its columns, and what is refused."""
-    fault = None
-    if terms.label == "no" and label is not None:
-        fault = f"the label; {LABEL_ALLOWED['no']}"
-    elif request.min_rows < terms.min_rows:
-        fault = (
-            f"tables with {request.min_rows} row(s) behind an entry; the smallest group is "
-            f"{terms.min_rows}"
-        )
-    return Asked(tuple(request.columns), fault)
+    few = terms.too_few("tables with {} row(s) behind an entry", request.min_rows)
+    return Asked(tuple(request.columns), terms.label_unused(label) or few)
 
 
 def _score_tilt(request: ScoreTilt, terms: Terms, _: str | None) -> Asked:
-    fault = None
-    if 0 < request.n_rows < terms.min_rows:
-        fault = f"scores of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
-    return Asked(tuple(request.tables.columns), fault)
+    few = terms.too_few("scores of {} row(s)", request.n_rows) if request.n_rows else None
+    return Asked(tuple(request.tables.columns), few)
 
 
 def _take_tilt(request: TakeTilt, _: Terms, __: str | None) -> Asked:

@@ -13,7 +13,6 @@ from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.requests.handshake import Ready
-from fedcircuits.federation.wire.requests.rows import LABEL_ALLOWED
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
 
@@ -130,20 +129,13 @@ class Judged(Message):
 
 
 def _few_rows(request: AskSealed, terms: Terms, _: str | None) -> Asked:
-    if 0 < request.n_rows < terms.min_rows:
-        fault = f"models on {request.n_rows} row(s); the smallest group is {terms.min_rows}"
-        return Asked(fault=fault)
-    return Asked()
+    few = terms.too_few("models on {} row(s)", request.n_rows) if request.n_rows else None
+    return Asked(fault=few)
 
 
 def _label_used(request: Judge, terms: Terms, label: str | None) -> Asked:
-    if terms.label == "no" and label is not None:
-        return Asked(fault=f"the label; {LABEL_ALLOWED['no']}")
-    if 0 < request.n_rows < terms.min_rows:
-        return Asked(
-            fault=f"the label of {request.n_rows} row(s); the smallest group is {terms.min_rows}"
-        )
-    return Asked()
+    few = terms.too_few("the label of {} row(s)", request.n_rows) if request.n_rows else None
+    return Asked(fault=terms.label_unused(label) or few)
 
 
 PUBLIC_KEY = declare(

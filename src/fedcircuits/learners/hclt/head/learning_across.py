@@ -80,7 +80,6 @@ def _sample(table: Table, classes: IntArray, codes: FloatArray) -> tuple[Sample,
     n_codes = [len(v.categories) if v.is_coded else 0 for v in table.schema]
     per = int(classes.max(initial=1)) + 1
     n_codes += ([0] * (per - 1) + [N_LEAVES]) * (codes.shape[1] // per)
-    weights = np.ones(len(table)) if table.weights is None else table.weights
     values = np.concatenate([as_features(table, list(range(len(table.schema)))), codes], axis=1)
     nothing = np.zeros((len(table), 0), dtype=np.int32)
-    return Sample(nothing, weights, classes, values), np.array(n_codes, dtype=np.int64)
+    return Sample(nothing, table.row_weights, classes, values), np.array(n_codes, dtype=np.int64)
