@@ -101,7 +101,7 @@ def test_candidates_are_scored_as_by_exact_evidence(
         bases = [evidence("label", n_rows, self._model(e), rows, label, client) for e in models]
         return Evidence(bases, None, np.zeros(len(models)))
 
-    monkeypatch.setattr(Validation, "_said", said)
+    monkeypatch.setattr(Validation, "_evidence", said)
     monkeypatch.setattr(
         "fedcircuits.federation.client.label.validation.Evidence.packed",
         lambda self: _exact(self),

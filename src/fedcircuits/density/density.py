@@ -241,7 +241,7 @@ class Density(Probabilities, Moments, Completions):
     def explain(
         self, rows: Data, target: str, value: object | None = None, *, unknown: Unknown = "error"
     ) -> Explanation:
-        """What each column says about a prediction, in log-odds that add up to the answer.
+        """What each column contributes to a prediction, in log-odds that add up to the answer.
 
         Args:
             rows: the target's own column may be absent and is not looked at.

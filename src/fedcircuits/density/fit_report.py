@@ -1,4 +1,4 @@
-"""What a learner says about a fit: a plain value that is saved with the model."""
+"""What a learner reports about a fit: a plain value that is saved with the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FitReport:
         curve: objective after each pass, nats per row.
         kept: choices made on validation rows, with what each gained.
         warnings: what the user should know (constant columns, too few rows, ...).
-        label: the column that was to be predicted; None where there was none, or nothing says it.
+        label: the column that was to be predicted; None where there was none, or it is not known.
     """
 
     learner: str

@@ -1,8 +1,8 @@
-"""`Explanation`: what each column says about a prediction, in log-odds that add up to the answer.
+"""`Explanation`: the evidence of each column for a prediction, in log-odds that add up to it.
 
-The evidence of a column is what it says alone: log p(x_j | y) / p(x_j | not y), from the model's
-exact marginals. It is 0 where the cell is missing. Columns that say the same are each counted in
-full, and what columns say only together is in none of them, so one remainder (`REMAINDER`) closes
+The evidence of a column is that of the column alone: log p(x_j | y) / p(x_j | not y), from the
+model's exact marginals. It is 0 where the cell is missing. Columns with the same information are
+each counted in full, and interactions are in none of them, so one remainder (`REMAINDER`) closes
 the sum:
 
     log-odds(y | x) = log-odds(y) + sum_j evidence_j + remainder
@@ -62,12 +62,12 @@ class Explanation:
         lines = [f"Explanation of {self.target!r} in {len(self.value)} row(s), in log-odds"]
         for at in range(min(3, len(self.value))):
             row = self.columns.iloc[at]
-            said = row.drop([PRIOR, LOG_ODDS, REMAINDER])
-            best = said[said.abs().sort_values(ascending=False).index[:4]]
+            evidence = row.drop([PRIOR, LOG_ODDS, REMAINDER])
+            best = evidence[evidence.abs().sort_values(ascending=False).index[:4]]
             parts = ", ".join(f"{name} {value:+.2f}" for name, value in best.items())
             lines.append(
                 f"- {self.value.iloc[at]!r}: {row[LOG_ODDS]:+.2f} = prior {row[PRIOR]:+.2f}, "
-                f"{parts}, {len(said) - len(best)} more {said.sum() - best.sum():+.2f}, "
+                f"{parts}, {len(evidence) - len(best)} more {evidence.sum() - best.sum():+.2f}, "
                 f"{REMAINDER} {row[REMAINDER]:+.2f}"
             )
         return "\n".join(lines)
@@ -99,15 +99,17 @@ def explain(
         [density.schema.position(name) for name in group if name != variable.name]
         for group in groups.values()
     ]
-    prior, said = _evidence(density, table, target, chosen, sets)
+    prior, evidence = _evidence(density, table, target, chosen, sets)
     answer = log_odds(posterior, chosen)
     assert variable.outcomes is not None
     labels = pd.Series(list(variable.outcomes)).to_numpy()
     return Explanation(
         variable.name,
         pd.Series(labels[chosen], index=table.index, name=variable.name),
-        summed(table.index, prior, said[:, : len(names)], names, answer),
-        summed(table.index, prior, said[:, len(names) :], list(groups), answer) if groups else None,
+        summed(table.index, prior, evidence[:, : len(names)], names, answer),
+        summed(table.index, prior, evidence[:, len(names) :], list(groups), answer)
+        if groups
+        else None,
     )
 
 
@@ -134,7 +136,7 @@ def log_odds(posterior: FloatArray, chosen: IntArray) -> FloatArray:
 def summed(
     index: pd.Index[Any],
     prior: FloatArray,
-    said: FloatArray,
+    evidence: FloatArray,
     names: list[str],
     answer: FloatArray,
 ) -> pd.DataFrame:
@@ -143,14 +145,14 @@ def summed(
     Args:
         index: labels of the rows.
         prior: (n,) log-odds without evidence.
-        said: (n, d) evidence.
+        evidence: (n, d) evidence.
         names: of the d columns.
         answer: (n,) log-odds given all cells.
     """
     with np.errstate(invalid="ignore"):
-        known = prior + said.sum(axis=1)
+        known = prior + evidence.sum(axis=1)
         remainder = np.where(known == answer, 0.0, answer - known)  # infinities that agree
-    frame = pd.DataFrame(said, index=index, columns=names)
+    frame = pd.DataFrame(evidence, index=index, columns=names)
     frame.insert(0, PRIOR, prior, allow_duplicates=True)
     return frame.assign(**{REMAINDER: remainder, LOG_ODDS: answer})
 
@@ -176,11 +178,11 @@ def _evidence(
     asked = _only(table.rows(np.concatenate(which)), np.concatenate(masks))
     answers = density.exact_part.posterior_table(asked, target)  # (total, k)
     prior = log_odds(np.repeat(answers[:1], n, axis=0), chosen)
-    said = np.zeros((n, len(sets)))
+    evidence = np.zeros((n, len(sets)))
     for at, (rows, questions) in enumerate(places):
         with np.errstate(invalid="ignore"):
-            said[rows, at] = log_odds(answers[questions], chosen[rows]) - prior[rows]
-    return prior, said
+            evidence[rows, at] = log_odds(answers[questions], chosen[rows]) - prior[rows]
+    return prior, evidence
 
 
 def _distinct(table: Table, columns: list[int], rows: IntArray) -> tuple[IntArray, IntArray]:

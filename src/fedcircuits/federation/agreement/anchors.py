@@ -9,7 +9,7 @@ anchors of its own has the columns of all rows and the weight of half a row.
 
 Several shared subspaces have an anchor each. They form a tree of most information through the
 tables q(s_j | s_i) of clients that hold two of them, and a client's private columns hang below that
-of its anchors which says most about them.
+of its anchors that predicts them best.
 """
 
 from __future__ import annotations

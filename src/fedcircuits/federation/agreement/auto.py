@@ -54,8 +54,8 @@ from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import step
 from fedcircuits.federation.wire.transport import RefusedError
 
-LABEL_PRIVATE = "label_private"  # of a rule; users say `label_use`
-# Below this share of aligned rows latent classes say nothing.
+LABEL_PRIVATE = "label_private"  # of a rule; users write `label_use`
+# Below this share of aligned rows latent classes carry no information.
 LEAST_ALIGNED = 0.03
 TRIAL_ROWS, VALIDATION_ROWS, LEAST_VALIDATION_ROWS = 4000, 1500, 60
 # Candidates whose log-loss is within this many nats a row of the best predict as well as it.
@@ -273,7 +273,7 @@ def candidates(server: Server, *, aligned: bool, shared: bool) -> list[Rule]:
 
     Args:
         server: schemas agreed.
-        aligned: whether enough rows are aligned for latent classes to say something.
+        aligned: whether enough rows are aligned for latent classes to be worth a trial.
         shared: whether every client has the label.
     """
     if server.setting == "horizontal" or len(server.clients) == 1:

@@ -50,7 +50,7 @@ class Rule(Protocol):
 
 @runtime_checkable
 class MayKeepLabel(Protocol):
-    """A rule that can keep the label out of what its messages say of single rows."""
+    """A rule that can keep the label out of what its messages reveal of single rows."""
 
     @property
     def label_private(self) -> bool:
@@ -79,7 +79,7 @@ class MayPoolTrees(MayTilt, Protocol):
 
 
 def keeps_label(rule: Rule) -> bool:
-    """Return whether a rule keeps the label out of what is said of single rows."""
+    """Return whether a rule keeps the label out of what its messages reveal of single rows."""
     return isinstance(rule, MayKeepLabel) and rule.label_private
 
 

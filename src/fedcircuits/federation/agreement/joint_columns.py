@@ -207,7 +207,7 @@ def _step(
     *,
     last: bool,
 ) -> dict[str, m.BranchDone] | None:
-    """Shares (n, R) down; what clients say to them. None where a client failed and is left out."""
+    """Send shares (n, R); return the replies, None where a client failed and is left out."""
     at, classes = np.nonzero(share)
     n_classes = share.shape[1]
     per_row = pack_codes(np.bincount(at, minlength=len(share)), n_classes + 1)

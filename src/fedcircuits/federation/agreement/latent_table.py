@@ -11,7 +11,7 @@ are split. Two mechanisms are here, by name:
 
 In both the epsilon covers indices or table, not the client circuits and not rows per cluster.
 
-No row's class is sent back. A client's rows belong to class l as far as r(l | k_c) says, so
+No row's class is sent back. A client's rows belong to class l with weight r(l | k_c), so
 p_c(x_S | l) is the mixture of its own cluster models with weights r_c(k | l):
 
     p(x) = sum_l q(l) prod_S sum_{c in holders(S)} w(c | S) sum_k r_c(k | l) p_c(x_S | k)

@@ -158,7 +158,7 @@ class ScikitClassifier:
 
     @property
     def n_parameters(self) -> int:
-        """Not known of a stranger: 0."""
+        """0: a scikit-learn estimator has no count of its parameters."""
         return 0
 
     def posterior(self, table: Table) -> FloatArray:

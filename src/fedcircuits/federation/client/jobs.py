@@ -12,7 +12,6 @@ Other learners fit the classes of a grouping one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -45,9 +44,7 @@ def without_label(table: Table, label: str | None) -> Table:
     """The table with no cell of the label observed: what is computed from it reveals none."""
     if label is None or label not in table.schema:
         return table
-    observed = table.observed.copy()
-    observed[:, table.schema.position(label)] = False
-    return replace(table, observed=observed)
+    return table.hide(table.schema.position(label))
 
 
 def label_counts(table: Table, label: str | None) -> list[float]:

@@ -36,7 +36,7 @@ class Mailbox:
 
     Attributes:
         key: of this client.
-        run: digest of what the clients of the run said of themselves.
+        run: digest of the names, keys and nonces of the clients of the run.
 
     Args:
         client: its name.
@@ -58,7 +58,7 @@ class Mailbox:
         """Begin a run: other agreed columns or other rows make another run of it."""
         self._nonce = fingerprint(self.key.own("run"), *state)[:32]
 
-    def hello(self) -> m.PublicKey:
+    def public_key(self) -> m.PublicKey:
         """Return this client's public key and the nonce of its run, for the other clients."""
         return m.PublicKey(self.key.public, self._nonce)
 
@@ -69,8 +69,8 @@ class Mailbox:
         ):
             raise FedcircuitsError("the server passes on keys of another run")
         self._peers = checked_peers(request.keys, self._client, self.key.public, self._pins)
-        said = sorted((name, key, request.nonces[name]) for name, key in request.keys.items())
-        run = fingerprint(repr(said).encode())
+        sent = sorted((name, key, request.nonces[name]) for name, key in request.keys.items())
+        run = fingerprint(repr(sent).encode())
         if run != self.run:
             self.run, self._used, self._masked = run, {}, {}
 

@@ -1,4 +1,4 @@
-"""Learning in rounds of sums: every client adds up what its rows say, all update alike.
+"""Learning in rounds of sums: every client sends sums over its rows, all take the same step.
 
 A learner that can do this is a generator (`LearnsInRounds`). The server adds what clients send and
 sends the sum back; it needs to know nothing of the learner, and a sum is all it has to see. After

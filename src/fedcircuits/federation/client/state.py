@@ -57,7 +57,7 @@ class ClientState:
         return self._table
 
     def _described(self, min_rows: int) -> m.Description:
-        """What is said of the client's columns."""
+        """The description of the client's columns."""
         levels = not self._learner.takes_levels
         found = describe(
             self._frame, self._kinds, self._missing_values, min_rows, sketch_levels=levels

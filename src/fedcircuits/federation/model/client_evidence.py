@@ -31,7 +31,7 @@ def by_leaving(
     if len(clients) < 2:
         return found
     answer = np.asarray(found.log_odds, dtype=np.float64)
-    said = np.empty((answer.size, len(clients)))
+    evidence = np.empty((answer.size, len(clients)))
     for at, client in enumerate(clients):
         try:
             rest = fed.without(client)
@@ -41,6 +41,6 @@ def by_leaving(
         outcomes = list(fed.schema[found.target].outcomes or ())
         chosen = np.array([outcomes.index(value) for value in found.value], dtype=np.int64)
         with np.errstate(invalid="ignore"):
-            said[:, at] = answer - log_odds(proba.to_numpy(), chosen)
+            evidence[:, at] = answer - log_odds(proba.to_numpy(), chosen)
     prior = np.asarray(found.columns[PRIOR], dtype=np.float64)
-    return replace(found, clients=summed(found.value.index, prior, said, clients, answer))
+    return replace(found, clients=summed(found.value.index, prior, evidence, clients, answer))

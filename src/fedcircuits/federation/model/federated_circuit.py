@@ -355,7 +355,7 @@ class FederatedCircuit(Composite, HoldsClients):
     ) -> Explanation:
         """As `Density.explain`, with the evidence of each client.
 
-        Where columns are split, a client's evidence is what its columns say together. Where rows
+        Where columns are split, a client's evidence is that of its columns together. Where rows
         are split, it is the change of the log-odds when the client leaves; `clients` is None
         where nobody can leave (`without`).
         """

@@ -1,7 +1,7 @@
 """A federated circuit with a head: p(x, y) = m(x) q(y | x), m its circuit's density of x.
 
 Complete rows are exact; where a cell is missing, what is asked about or given the label is an
-estimate, and says its error (`learners/hclt/head/`). Where no head is kept it is the circuit.
+estimate, and states its error (`learners/hclt/head/`). Where no head is kept it is the circuit.
 
 Where columns are split and a client leaves, its columns are summed out of density and head alike:
 the rest is the marginal of what was there.

@@ -99,7 +99,7 @@ class AuditLog:
             raise PolicyError(f"its audit file cannot be written: {error.strerror}") from None
 
     def refuse(self, verb: str, n_bytes: int, sender: str, why: str, **facts: Any) -> bytes:
-        """Note a refusal; the `Failed` message that says so."""
+        """Log a refusal and return it as a `Failed` message."""
         text = f"{REFUSED}client {self.client!r} refuses {verb[:40]!r}: {why}"
         try:
             self.write(verb[:40], n_bytes, sender, why, **facts)

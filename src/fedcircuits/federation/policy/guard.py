@@ -58,13 +58,13 @@ class Guarded:
         self._audit.write("start", 0, client.name, None)
 
     def handle(self, verb: str, payload: bytes, sender: str = SERVER) -> bytes:
-        """Answer one message, or say why not."""
+        """Return the reply to one message, or an error that says why there is none."""
         with self._lock:
             try:
                 return self._handle(verb, payload, sender)
             except PolicyError as error:
                 return self._audit.refuse(verb, len(payload), sender, str(error))
-            except MALFORMED as error:  # of a plan or request that says nothing clear
+            except MALFORMED as error:  # of a plan or request that makes no sense
                 _log.warning("client %r was asked %r: %r", self.name, verb[:40], error)
                 why = f"a message that cannot be read ({type(error).__name__})"
                 return self._audit.refuse(verb, len(payload), sender, why)
@@ -116,7 +116,7 @@ class Guarded:
             if step < 0 and (facts["bits"] or facts["epsilon"]):
                 # The table is another one than when this was asked, though it is described alike.
                 name = facts["request"] = f"{name} {name_of_reply}"
-        if facts["request"]:  # also where it failed or is refused: that says something, too
+        if facts["request"]:  # also where it failed or is refused: that reveals something, too
             run.spent.add(name, name_of_reply, verb.name, step, facts["bits"], facts["epsilon"])
         if refusal is not None:
             return self._audit.refuse(verb.name, len(data), sender, refusal, **facts)
@@ -152,7 +152,7 @@ class Guarded:
         return answer
 
     def _description(self) -> m.Description | bytes:
-        """What the client says of its columns, or the failure that takes its place."""
+        """The description of the client's columns, or the failure that takes its place."""
         ask = m.Describe(self._policy.min_rows)
         answer = self._client.handle(m.DESCRIBE.name, ask.to_bytes())
         failed = _failure(answer)

@@ -48,7 +48,7 @@ class Policy(Terms):
         kinds: kinds of columns, where a guess would be wrong.
         missing_values: spellings of a missing value besides those pandas knows.
         label: "sent": the label of single rows may leave; "used": it may be learned from, counted
-            and modelled, and no message says it of single rows; "no": no column of this client
+            and modelled, and no message reveals it of single rows; "no": no column of this client
             serves as a label.
         requests: that are answered, by name (the table in docs/policy.md), None for all.
         queries: kinds of questions to models that stay, of `QUERIES`.

@@ -56,7 +56,7 @@ class Proposed:
     Attributes:
         run: name of its run.
         time: when it was proposed.
-        words: what it says, rules that were struck marked.
+        words: its text, rules that were struck marked.
         refusal: why it was refused as a whole, None where it was accepted.
     """
 
@@ -113,7 +113,7 @@ class Run:
     """The plan of a run, and what of it is left.
 
     Attributes:
-        name: of the run: a fingerprint of its plan and of what the client said of its table.
+        name: of the run: a fingerprint of its plan and of how the client described its table.
         plan: as the server proposed it.
         spent: what it has cost.
         held: the client's columns, the label apart.

@@ -59,7 +59,7 @@ def fitted_pool(
     """The likeliest weights of some clients' models on the rows of all; None where none scored.
 
     Args:
-        scores: what clients said, by client.
+        scores: replies by client.
         weights: of the clients that have trees.
         counts: (Y,) rows of each class, by client.
     """
@@ -77,7 +77,9 @@ def fitted_pool(
         if not speak:
             continue
         share = np.array([spoken[client][at] for at in speak])
-        count = float(share.sum() / most) ** 2  # rows scored by little of the mean say little of it
+        count = (
+            float(share.sum() / most) ** 2
+        )  # rows that little of the mean has scored weigh little
         share /= share.sum()
         used, means = _means(sent, speak, share, counts[client], n_logits)
         for at, by in zip(speak, count * share, strict=True):

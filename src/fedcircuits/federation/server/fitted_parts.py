@@ -71,7 +71,7 @@ class FittedParts:
         tilts: tables of the label's tilt, by client; empty where models are of classes.
         heads: boosted trees of the label, by client; empty where there are none.
         head_scores: what each client's rows score under the others' heads, where rows are split.
-        reports: what learners said about their fits, by client and job.
+        reports: of learners about their fits, by client and job.
     """
 
     schema: Schema

@@ -9,7 +9,7 @@ from fedcircuits.schema import Schema
 
 
 class Holdings:
-    """The part of a server that says who holds what (attributes as in `Server`)."""
+    """The part of a server that knows which client holds what (attributes as in `Server`)."""
 
     clients: list[str]
     schema: Schema

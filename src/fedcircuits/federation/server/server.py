@@ -250,7 +250,7 @@ class Server(Holdings):
         return answers
 
     def drop(self, client: str, why: str) -> None:
-        """Go on without a client, and say so."""
+        """Go on without a client, with a warning."""
         self.dropped[client] = why
         self.lost[client] = [] if self.held else None
         self.clients = [c for c in self.clients if c != client]
@@ -301,9 +301,9 @@ class Server(Holdings):
         if all(client in self.keys for client in self.clients):
             return
         asked = dict.fromkeys(self.clients, m.AskKey())
-        said = self._call_or_drop(m.PUBLIC_KEY, asked)
-        self.keys = {client: reply.key for client, reply in said.items()}
-        peers = m.Peers(self.keys, {client: reply.nonce for client, reply in said.items()})
+        replies = self._call_or_drop(m.PUBLIC_KEY, asked)
+        self.keys = {client: reply.key for client, reply in replies.items()}
+        peers = m.Peers(self.keys, {client: reply.nonce for client, reply in replies.items()})
         self._call_or_drop(m.PEERS, dict.fromkeys(self.clients, peers))
 
     def next_step(self) -> str:
@@ -374,7 +374,7 @@ def _away(client: str, error: Exception) -> ClientAwayError:
 
 
 def _failure(client: str, answer: bytes, error: StorageError) -> ClientError:
-    """What a client said went wrong, or that its reply is not one."""
+    """The error that a reply reports, or that it is no reply; None for a good one."""
     try:
         text = m.Failed.from_bytes(answer).error
         return (RefusedError if text.startswith(REFUSED) else ClientError)(client, text)

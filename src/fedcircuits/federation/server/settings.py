@@ -24,7 +24,7 @@ class ServerSettings:
             others send its owner codes of at most 8 bits a row, sealed, and the label of no row
             leaves; "no": the column takes no part and is not in the model.
         seed: the same seed gives the same model.
-        min_rows: a sketch of a column says nothing that fewer rows stand behind.
+        min_rows: least rows behind every number in a sketch of a column.
         timeout: seconds a client has for each message; no limit by default.
         schema: agreed in an earlier run; by default the clients agree on one now.
         allow_missing: continue without the variables of a client that fails and alone holds them.

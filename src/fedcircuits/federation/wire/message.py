@@ -55,7 +55,7 @@ class Message:
 
 
 def request_name(client: str, verb: str, payload: bytes) -> str:
-    """Return the name by which a reply says what it answers: client, verb and payload hashed.
+    """Return the name by which a reply refers to its request: client, verb and payload hashed.
 
     A reply of another client, or to an earlier request, has another name and is refused.
     """

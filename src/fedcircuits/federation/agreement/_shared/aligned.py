@@ -1,7 +1,7 @@
 """What several rules need about aligned rows: who holds them, and in which cluster they are.
 
 A client knows its aligned rows in the order of the federation; nothing that is sent about them
-names a row. What is said about some of them only comes with a choice, one bit a row.
+names a row. A message about some of them comes with a choice, one bit a row.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def class_jobs(
         server: the run.
         group: the grouping that holds the classes.
         classes_of: classes of a client.
-        label_private: whether classes mix labels. If not, the label says nothing beyond the class
+        label_private: whether classes mix labels. If not, the label adds nothing to the class
             and is a factor of its own; else its owner fits class by class, the label among them.
         tilted: whether the label comes in by a tilt and is in no job.
     """

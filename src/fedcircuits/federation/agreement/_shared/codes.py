@@ -1,8 +1,8 @@
 """Tilt and head of a label that is used and not sent: its owners fit them to codes of others' rows.
 
 A code is of at most 8 bits a row, once. Where one client owns the label it boosts trees over its
-columns and what others' codes add to the log-odds; those stand for what the others' trees say,
-which are boosted to say the same of their columns.
+columns and what others' codes add to the log-odds; those stand for the outputs
+of the others' trees, which are boosted to have the same outputs on their columns.
 """
 
 from __future__ import annotations
@@ -92,17 +92,17 @@ def fit_by_codes(
             counts,
             server.min_rows if gains else 0,
         )
-    said: dict[str, m.CodesSpread] = {}
+    spread: dict[str, m.CodesSpread] = {}
     if gains:
         try:
-            said = server.call(m.SPREAD_CODES, requests)
+            spread = server.call(m.SPREAD_CODES, requests)
         except RefusedError:
             requests = {c: replace(asked, min_rows=0) for c, asked in requests.items()}
-    said = said or server.call(m.SPREAD_CODES, requests)
-    tilts |= {client: tilt_of(reply.tables) for client, reply in said.items()}
-    if not all(reply.trees for reply in said.values()):
+    spread = spread or server.call(m.SPREAD_CODES, requests)
+    tilts |= {client: tilt_of(reply.tables) for client, reply in spread.items()}
+    if not all(reply.trees for reply in spread.values()):
         return tilts, {}
-    return tilts, _heads(server, owners[0], groups, made, said)
+    return tilts, _heads(server, owners[0], groups, made, spread)
 
 
 def _heads(
@@ -110,9 +110,9 @@ def _heads(
     owner: str,
     groups: list[list[str]],
     made: m.FittedByCodes,
-    said: dict[str, m.CodesSpread],
+    spread: dict[str, m.CodesSpread],
 ) -> dict[str, ClientHead]:
-    """The owner's trees, and those that say what the others' codes add."""
+    """The owner's trees, and trees whose outputs are what the others' codes add."""
     assert made.pool is not None
     found = {}
     n_classes = n_classes_of(server)
@@ -127,7 +127,7 @@ def _heads(
             trees, pool, group = made.trees, made.pool, owner
         else:
             at = group_of[client]
-            kept = (said[client].trees, leaf, float(made.widths[at]))
+            kept = (spread[client].trees, leaf, float(made.widths[at]))
             trees, group, sees = none, groups[at][0], []
             pool = replace(made.pool, trees=np.zeros(1))
         found[client] = ClientHead.of(

@@ -64,7 +64,7 @@ def sealed_by_number(
     key: str,
     step: str,
 ) -> m.ModelsPiece:
-    """What a client's models say of aligned rows of its own, sealed for a client and a step."""
+    """A client's log-likelihoods of its aligned rows, sealed for a client and a step."""
     rows = name_rows(server, client, numbers)
     request = m.AskSealed(models, rows, numbers.size, key, step)
     reply = server.call(m.ASK_SEALED, {client: request})[client]

@@ -1,8 +1,8 @@
-"""What a client's models say of rows, in one byte a row and model.
+"""Log-likelihoods of rows under a client's models, in one byte a row and model.
 
 Log-likelihoods are sent in steps of an eighth below the largest of their row, which is sent as it
 is; what is 32 nats below it counts as that far. Models tilted for the classes of a label differ
-from the untilted one by what the tables say of the row, and by a constant: where rows have no
+from the untilted one by the scores of the tables for the row, and by a constant: where rows have no
 missing cell, the untilted ones and the tables' scores are sent.
 """
 
@@ -26,7 +26,7 @@ _HEAD, _LOG, _LEVEL, _CODE = map(np.dtype, ("<u4", "<f8", "<f4", "u1"))
 
 @dataclass(frozen=True)
 class Evidence:
-    """What models say of n rows.
+    """Log-likelihoods of n rows under some models.
 
     Attributes:
         bases: log-likelihoods (n, 1), or (n, Y) with every class, of each untilted model.

@@ -1,4 +1,4 @@
-"""How a client scores the models of others on its own rows, and what it says of it."""
+"""How a client scores the models of others on its own rows: slopes and curvatures of its loss."""
 
 from __future__ import annotations
 

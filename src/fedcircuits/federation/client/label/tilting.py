@@ -55,7 +55,7 @@ def packed_scores(scores: FloatArray) -> Bytes:
 def packed_levels(scores: FloatArray) -> Bytes:
     """Return scores (n, Y) up to a constant a row in 4 bits each, the last class left out.
 
-    Levels are where the scores are (Lloyd's algorithm), so that few bits say most of them.
+    Levels are where the scores are (Lloyd's algorithm), so that few bits carry most of them.
     """
     centred = scores - scores.mean(axis=1, keepdims=True)
     parts = []
@@ -148,7 +148,7 @@ class Tilting(ClientState):
 
     @handles(m.SCORE_TILT)
     def _score_tilt(self, request: m.ScoreTilt) -> m.Sealed:
-        """What tables say of the client's rows, for the client whose turn it is."""
+        """Scores of the client's rows by tables, for the client whose turn it is."""
         named = self._aligned.named(request.rows)
         scores = packed_levels(tilt_of(request.tables).scores(self._have().rows(named)))
         return self._mail.seal(scores, request.key, TILT, request.step, request.rows)

@@ -60,15 +60,15 @@ def judged(
 ) -> m.Judged:
     """Return the mean log-loss of the label and mean log p(x, y); without a label, of p(x).
 
-    Rows that the circuit holds impossible are left out, and the number of rows says so. A label
-    that is impossible in a possible row is one that the trial's rows lack, which says little about
+    Rows that the circuit holds impossible are left out, and the number of rows shows it. A label
+    that is impossible in a possible row is one that the trial's rows lack: weak evidence about
     a fit to all rows: it counts as a class of one row more than there are.
 
     Args:
         request: a circuit and the sealed values of its leaves.
         mail: that opens them.
         known_labels: codes of the named rows and whether they are known; None without a label.
-        own_values: what the models of the client itself say of the rows.
+        own_values: log-likelihoods under the models of the client itself.
         counted: which of the named rows the means are taken over.
     """
     own = mail.key.public
@@ -97,7 +97,7 @@ def _mean(values: FloatArray) -> float:
 
 
 def _opened(request: m.Judge, mail: Mailbox) -> list[list[FloatArray]]:
-    """What the models of every piece say of the rows."""
+    """Log-likelihoods under the models of every piece."""
     pieces = [Expected(each.piece, EVIDENCE, request.rows) for each in request.pieces]
     opened = mail.open(request.step, pieces)
     return [
@@ -106,7 +106,7 @@ def _opened(request: m.Judge, mail: Mailbox) -> list[list[FloatArray]]:
     ]
 
 
-def _log_joint(request: m.Judge, said: list[list[FloatArray]]) -> FloatArray:
+def _log_joint(request: m.Judge, found: list[list[FloatArray]]) -> FloatArray:
     """(n, Y) log p(x, y) of the named rows: one upward pass for each class."""
     arrays = {name: getattr(request, name) for name in ("is_sum", "first_edge", "child")}
     arrays["log_weight"] = request.log_weight
@@ -115,7 +115,7 @@ def _log_joint(request: m.Judge, said: list[list[FloatArray]]) -> FloatArray:
     n = request.n_rows
     leaves = np.empty((n_leaves, n, n_classes))
     for at, (piece, place) in enumerate(zip(request.piece_of, request.place, strict=True)):
-        values = request.constants[at] if piece < 0 else said[int(piece)][int(place)]
+        values = request.constants[at] if piece < 0 else found[int(piece)][int(place)]
         try:
             leaves[at] = values
         except ValueError:
@@ -138,9 +138,7 @@ def label_log_joint(model: Density, table: Table, label: str | None) -> FloatArr
     if label is None or label not in model.schema:
         return model.log_prob_table(table)[:, None]
     at = model.schema.position(label)
-    observed = table.observed.copy()
-    observed[:, at] = False
-    hidden = replace(table, observed=observed)
+    hidden = table.hide(at)
     variable = model.schema.variables[at]
     if not variable.is_coded:
         return _log_joint_of_states(model, table, at)
@@ -171,7 +169,7 @@ class Validation(Tilting):
     def _public_key(self, request: m.AskKey) -> m.PublicKey:
         """The key that values for this client are sealed with."""
         del request
-        return self._mail.hello()
+        return self._mail.public_key()
 
     @handles(m.JUDGE)
     def _judge(self, request: m.Judge) -> m.Judged:
@@ -181,8 +179,8 @@ class Validation(Tilting):
         def own_values() -> list[FloatArray]:
             if not request.own:
                 return []
-            said = self._said(request.own, request.rows, request.n_rows)
-            return said.of_models(request.own)
+            found = self._evidence(request.own, request.rows, request.n_rows)
+            return found.of_models(request.own)
 
         counted = self._counted_of(request.rows)[self._aligned.named(request.rows)]
         return judged(request, self._mail, known, own_values, counted)
@@ -205,11 +203,11 @@ class Validation(Tilting):
     @handles(m.ASK_SEALED)
     def _ask_sealed(self, request: m.AskSealed) -> m.Sealed:
         """Log-likelihoods of aligned rows, sealed for the client that scores them."""
-        packed = self._said(request.models, request.rows, request.n_rows).packed()
+        packed = self._evidence(request.models, request.rows, request.n_rows).packed()
         return self._mail.seal(packed, request.key, EVIDENCE, request.step, request.rows)
 
-    def _said(self, models: Sequence[ModelName], name: str, n_rows: int) -> Evidence:
-        """What models of the client say of named rows."""
+    def _evidence(self, models: Sequence[ModelName], name: str, n_rows: int) -> Evidence:
+        """Log-likelihoods of named rows under models of the client."""
         rows = self._have().rows(self._aligned.named(name))
         tilts = {each.tilt for each in models}
         untilted, _ = parted(models, apart=True)

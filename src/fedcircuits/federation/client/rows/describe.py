@@ -88,7 +88,7 @@ def own_schema(described: m.Description, label: str | None) -> Schema:
     """The schema on the client's own grids: what a server agrees on where nobody else has a column.
 
     Args:
-        described: what the client says of its columns.
+        described: the client's description of its columns.
         label: has no state for missing values.
     """
     changed = []

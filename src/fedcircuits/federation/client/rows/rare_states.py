@@ -1,6 +1,6 @@
 """States of numbers that few rows of a client have: their rows are moved to a neighbouring state.
 
-The grid that the server sends says which values are one state. A fine one would make a histogram of
+The grid that the server sends maps values to states. A fine one would make a histogram of
 single rows of every model; of the client's own rows each state therefore has enough, or none. Rare
 categories are hidden in the same way.
 """

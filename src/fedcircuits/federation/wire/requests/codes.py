@@ -4,7 +4,7 @@ A client without the label clusters its columns and seals the codes of rows that
 for the owner (at most 8 bits a row). The owner fits what each of its own states and each code adds
 to the log-odds of the classes; codes' effects come back as tables over many rows, and the client
 spreads them over the states of its columns. For a head the owner boosts trees over its columns and
-what codes add, and the client boosts trees that say the same of its columns, without a label.
+what codes add, and the client boosts trees with the same outputs on its columns, without a label.
 """
 
 from __future__ import annotations

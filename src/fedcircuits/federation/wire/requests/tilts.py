@@ -1,7 +1,7 @@
 """Messages about the tilt of the label: fitted to a client's own columns, applied to its models.
 
-A client fits what each state of its columns adds to the log-odds of the classes, given what other
-clients' columns say of the same rows. That passes the server sealed, 4 bits a row and class
+A client fits what each state of its columns adds to the log-odds of the classes, given the scores
+of the same rows from other clients' columns. These pass the server sealed, 4 bits a row and class
 (`wire/sealing.py`); the tables themselves are aggregates and part of the model.
 """
 
@@ -54,7 +54,7 @@ NO_TABLES = TiltTables([], _NONE.astype(np.int64), _NONE, np.zeros((0, 0)), _NON
 
 @dataclass(frozen=True)
 class ScorePiece:
-    """What another client's columns say of some aligned rows, sealed.
+    """Scores of some aligned rows from another client's columns, sealed.
 
     Attributes:
         rows: name of the rows at the recipient.
@@ -76,10 +76,10 @@ class FitTilt(Message):
         n_classes: Y.
         rows: name of aligned rows to fit to; empty for all rows with a known class.
         n_rows: how many are named.
-        rest: whether the client's other rows take part too, nothing said of them by others.
+        rest: whether the client's other rows take part too, without scores from others.
         key: of the client, that the pieces are sealed for.
         step: that the pieces are sealed for.
-        pieces: what others' columns say of rows that they hold too.
+        pieces: scores from others' columns of rows that they hold too.
         mixed: whether the tables will be averaged with those of clients that hold other rows.
         min_rows: least rows behind an entry.
         n_columns: columns of all clients.
@@ -123,7 +123,7 @@ class TiltFitted(Message):
 
 @dataclass(frozen=True)
 class ScoreTilt(Message):
-    """Server: say what these tables add to the classes of named rows, sealed for another client."""
+    """Server: score named rows with these tables, sealed for another client."""
 
     tables: TiltTables
     rows: str

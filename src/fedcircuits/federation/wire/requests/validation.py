@@ -1,8 +1,8 @@
 """Messages that score models on held-out rows: evidence goes sealed to whoever holds the label.
 
 A client computes how likely its part of each row is under its models and seals the numbers for the
-label's owner (`wire/sealing.py`). The server relays ciphertext and says how the numbers combine;
-it learns means alone.
+label's owner (`wire/sealing.py`). The server relays ciphertext and the structure that
+combines the numbers; it learns means alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PublicKey(Message):
 
 @dataclass(frozen=True)
 class Peers(Message):
-    """Server: what all clients said of their keys; each has its own among them."""
+    """Server: the keys that all clients sent; each has its own among them."""
 
     keys: dict[str, str]
     nonces: dict[str, str]

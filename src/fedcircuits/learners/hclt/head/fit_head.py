@@ -91,7 +91,7 @@ class Head:
 
 @dataclass(frozen=True)
 class HeadTrial:
-    """What held-out rows say of a head.
+    """How a head does on held-out rows.
 
     Attributes:
         pool: how trees and circuit are pooled.

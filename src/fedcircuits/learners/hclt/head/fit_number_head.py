@@ -38,7 +38,7 @@ _LEAST_RESIDUAL = 1e-2
 
 @dataclass(frozen=True)
 class NumberTrial(HeadTrial):
-    """What held-out rows say of a head for a number.
+    """How a head for a number does on held-out rows.
 
     Attributes:
         scale: trees of the log of the scale.

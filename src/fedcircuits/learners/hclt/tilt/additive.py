@@ -2,7 +2,7 @@
 
 The objective is that of the tilted circuit, cross-entropy + NLL / D + penalties / N, with the rows
 themselves in place of m: log Z is the log of the mean of sum_y exp(logit) over the rows. So columns
-that depend on each other are not counted twice, and what other clients' columns say of a row enters
+that depend on each other are not counted twice, and other clients' scores of a row enters
 as a fixed offset. Strengths of the penalties are estimated as for the tilted circuit (`priors.py`).
 """
 
@@ -49,7 +49,7 @@ class AdditiveRows:
         labels: (n,) classes.
         weights: (n,) summing to one.
         n_effective: rows behind the weights.
-        offset: (n, Y) what others say of each row, in logs.
+        offset: (n, Y) log-scores of each row from other clients' columns.
     """
 
     indicator: sparse.csr_matrix
@@ -232,7 +232,7 @@ def additive_tilt(
         names: of the columns.
         sample: the rows; its labels are the classes.
         coded: states of the columns.
-        offset: (n, Y) what others say of each row.
+        offset: (n, Y) log-scores of each row from other clients' columns.
         min_rows: least rows behind an entry: states with fewer share one.
         prior_scale: as for `fit_additive`.
         n_columns: as for `fit_additive`.

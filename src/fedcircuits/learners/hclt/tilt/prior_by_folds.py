@@ -27,7 +27,7 @@ _SHARPNESS = (0.4, 0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5)
 
 @dataclass(frozen=True)
 class ChosenPrior:
-    """What folds say of the tilt.
+    """How the tilt does on folds.
 
     Attributes:
         prior: estimated from all rows.

@@ -113,7 +113,7 @@ class CircuitPass:
         """(n, Y) log p(x, y) of rows without gaps, up to a number a row: compiled where it pays.
 
         Args:
-            table: the rows; what they say of the label is not looked at.
+            table: the rows; their label is not looked at.
             codes: gives the states of rows, for those that linear space cannot hold.
         """
         if not self.is_compiled:

@@ -1,4 +1,4 @@
-"""Completions of rows with missing cells, drawn from the circuit or listed, with what q and t say.
+"""Completions of rows with missing cells, drawn from the circuit or listed, with q and t of each.
 
 Draws depend on the cells of the row alone. Within a state of a grid a value is one of 32 drawn
 once for the model, so that a completion is a few table lookups.
@@ -188,7 +188,7 @@ class Completer:
         """Completions of rows with missing cells, chunk by chunk.
 
         Args:
-            table: the rows; what it says of the label is not looked at.
+            table: the rows; its label is not looked at.
             label: (n,) class given which cells are drawn; drawn by t itself if not given.
             n_drawn: how many completions are drawn for a row.
 
@@ -276,7 +276,7 @@ class Completer:
         """(n, D of the schema) rows with missing cells drawn by the circuit; the label stays.
 
         Args:
-            table: the rows; what it says of the label is not looked at.
+            table: the rows; its label is not looked at.
             label: (n,) class given which cells are drawn; drawn by t itself if not given.
             rng: where the draws come from.
         """

@@ -1,4 +1,4 @@
-"""Estimates of what the head says of rows with missing cells, and their standard errors.
+"""Estimates of the head's predictions for rows with missing cells, and their standard errors.
 
 An estimate is the circuit's exact answer plus the mean of a change over a few completions. A few
 draws may all agree although a rare completion changes much, so their own variance alone states

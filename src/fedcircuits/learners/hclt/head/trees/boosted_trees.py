@@ -110,7 +110,7 @@ class BoostedTrees:
     def parted(self) -> tuple[BoostedTrees, BoostedTrees]:
         """Return the trees of the first boosting steps, with the baseline, and those of the rest.
 
-        The first ones say what a client's rows say at large, the rest what few of them say.
+        The first ones hold for a client's rows at large, the rest for few of them.
         """
         at = first_trees(self)
         if at == self.roots.size:
