@@ -79,7 +79,7 @@ def test_batch_gradient_equals_finite_differences() -> None:
     codes = np.stack([rng.integers(0, card, size=60) for card in CARDS], axis=1)
     codes[rng.random(codes.shape) < 0.15] = -1
     weights = rng.uniform(0.5, 2.0, size=60)
-    (batch,) = make_batches(model, codes, rng.integers(0, 2, size=60), weights, 60, rng)
+    (batch,) = make_batches(model, codes, rng.integers(0, 2, size=60), weights, 60, np.arange(60))
     _, gradients = batch_gradient(model, batch)
     for which, index in [
         (0, (1,)),
@@ -110,7 +110,7 @@ def test_class_transitions_learn_an_interaction_the_tilt_cannot() -> None:
         emissions=tuple(rng.dirichlet(np.full(2, 2.0), size=4) for _ in range(2)),
     )
     model = with_class_trees(untilted(tree, 2))
-    batches = make_batches(model, codes, labels, np.ones(3000), 128, rng)
+    batches = make_batches(model, codes, labels, np.ones(3000), 128, rng.permutation(3000))
     fitted = adam_epochs(model, batches, AdamOptions(n_epochs=30, rate=0.03), rng)
     joint = renormalise(fitted).log_joint(np.array([[0, 0], [0, 1], [1, 0], [1, 1]]))
     np.testing.assert_array_equal(joint.argmax(axis=1), [0, 1, 1, 0])

@@ -156,7 +156,8 @@ def test_steps_of_adam(missing: float, n_classes: int) -> None:
     tilts = rng.normal(size=n_classes), rng.normal(size=base.g.shape)
     model = with_class_trees(base.with_tilt(*tilts, rng.normal(size=(n_classes, H))))
     labels, weights = rng.integers(n_classes, size=N), rng.uniform(0.5, 2.0, size=N)
-    batches = make_batches(model, codes, labels, weights, 100, np.random.default_rng(6))
+    order = np.random.default_rng(6).permutation(N)
+    batches = make_batches(model, codes, labels, weights, 100, order)
     options = AdamOptions(n_epochs=2, dtype=np.float64)
     one, two = both(lambda: adam_epochs(model, batches, options, np.random.default_rng(7)))
     for a, b in zip(one.trees, two.trees, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -105,10 +106,12 @@ def learn(
         schema = Schema.infer(frame, kinds, domains, units=units, missing_values=missing_values)
     elif kinds or domains or units:
         raise SchemaError("give either a schema or kinds, domains and units, not both")
-    table = schema.encode(frame, missing_values=missing_values, weights=_weights(weights, frame))
+    row_weights = _weights(weights, frame)
     with shown(progress) as report:
         made = make_learner(learner, options, {"label": label, "progress": report})
-        return _naming_label(made.fit(table, rng), label)
+        # The table has no name here, so that a learner may let go of it.
+        table = partial(schema.encode, frame, missing_values=missing_values, weights=row_weights)
+        return _naming_label(made.fit(table(), rng), label)
 
 
 def _naming_label(model: Density, label: str | None) -> Density:

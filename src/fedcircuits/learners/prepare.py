@@ -44,6 +44,10 @@ class Coded:
     ordered: tuple[bool, ...]
     warnings: tuple[str, ...]
 
+    def without_rows(self) -> Coded:
+        """What is known of the columns, so that the rows can be let go of."""
+        return replace(self, table=Table.empty(self.table.schema, 0), codes=self.codes[:0].copy())
+
     def bins(self, columns: list[int]) -> tuple[IntArray, ...]:
         """States of each of some columns that are neighbouring bins of a grid, along the axis."""
         grids = [self.table.schema.variables[at].grid for at in columns]

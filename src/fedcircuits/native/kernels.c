@@ -76,6 +76,23 @@ INLINE double log_above_zero(double x) {
   return power * high + (2 * s + (2 * s * z * p + power * low));
 }
 
+/* The cells of a row as numbers of states over all columns, in `cells` (D); a missing one counts as
+   the column's first: callers leave such rows out.
+
+   codes (n, D) of one, two or four bytes; layout: bytes of a code, D, first state of every column. */
+INLINE void row_cells(const void *codes, const int64_t *layout, int64_t row, int32_t *restrict cells) {
+  const int64_t D = layout[1], *restrict first = layout + 2;
+#define ADD(TYPE)                                      \
+  for (int64_t j = 0; j < D; j++) {                    \
+    const int32_t code = ((const TYPE *)codes)[row * D + j]; \
+    cells[j] = (int32_t)first[j] + (code > 0 ? code : 0); \
+  }
+  if (layout[0] == 1) { ADD(int8_t) }
+  else if (layout[0] == 2) { ADD(int16_t) }
+  else { ADD(int32_t) }
+#undef ADD
+}
+
 #include "parallel.inc"
 
 /* Rows of a chunk whose classes are worked on together, at most. */
@@ -155,12 +172,14 @@ CLONES void max_times(int64_t n, int64_t r, int64_t k, const double *values,
 /* Logits of rows under a tilt, class after class: logits (Y, n) gets the sum of the tilts of a
    row's cells, mixed (Y, n) its evidence weighted by the class's root weights.
 
-   cells[first[i]] .. cells[first[i + 1]]: rows of tilts (W, Y) of the observed cells of row i.
+   codes and layout: as row_cells takes them; own (D): space. Rows with missing cells are wrong.
    evidence: (n, H) for all classes where stride is 0, else (Y, n, H) with stride n * H. */
-CLONES void tilt_logits(int64_t n, int64_t Y, int64_t H, const int32_t *first,
-                        const int32_t *cells, const double *tilts, const float *evidence,
-                        int64_t stride, const float *root, double *logits, double *mixed) {
+CLONES void tilt_logits(int64_t n, int64_t Y, int64_t H, const void *codes,
+                        const int64_t *layout, int32_t *own, const double *tilts,
+                        const float *evidence, int64_t stride, const float *root, double *logits,
+                        double *mixed) {
   for (int64_t i = 0; i < n; i++) {
+    row_cells(codes, layout, i, own);
     for (int64_t y = 0; y < Y; y++) {
       const float *restrict row = evidence + y * stride + i * H;
       const float *restrict weight = root + y * H;
@@ -168,8 +187,7 @@ CLONES void tilt_logits(int64_t n, int64_t Y, int64_t H, const int32_t *first,
       for (int64_t h = 0; h < H; h++) sum += row[h] * weight[h];
       mixed[y * n + i] = sum;
       double total = 0;
-      for (int32_t at = first[i]; at < first[i + 1]; at++)
-        total += tilts[(int64_t)cells[at] * Y + y];
+      for (int64_t j = 0; j < layout[1]; j++) total += tilts[(int64_t)own[j] * Y + y];
       logits[y * n + i] = total;
     }
   }

@@ -25,7 +25,7 @@ class Columns:
 
     Attributes:
         at: places of its columns in the schema.
-        codes: (n, D) their states.
+        codes: (n, D) their states, in the smallest type that holds those of all columns.
         labels: (n,) class of each row, None where there are none to tell apart.
         present: codes of the label that occur; code 0 alone without a label.
         n_codes: codes of the label; 1 without one.
@@ -46,7 +46,7 @@ def split_columns(coded: Coded, label: str | None) -> Columns:
     """Set the label apart from the columns of the tree, if there is one."""
     schema = coded.table.schema
     at = [place for place, name in enumerate(schema.names) if name != label]
-    codes = np.ascontiguousarray(coded.codes[:, at])
+    codes = coded.codes[:, at].astype(_code_type([coded.cards[place] for place in at]))
     if label is None:
         return Columns(at, codes, None, np.zeros(1, dtype=np.int64), 1, None, None)
     place = schema.position(label)
@@ -55,6 +55,12 @@ def split_columns(coded: Coded, label: str | None) -> Columns:
     present, labels = np.unique(coded.codes[:, place], return_inverse=True)
     useful = labels if present.size > 1 else None  # one class: nothing to distinguish
     return Columns(at, codes, useful, present.astype(np.int64), coded.cards[place], cuts, targets)
+
+
+def _code_type(cards: list[int]) -> type[np.signedinteger]:
+    """The smallest type for the codes of all columns, -1 and one more than the highest."""
+    fits = (kind for kind in (np.int8, np.int16) if max(cards, default=0) <= np.iinfo(kind).max)
+    return next(fits, np.int32)
 
 
 def label_is_a_column(coded: Coded, label: str | None) -> bool:

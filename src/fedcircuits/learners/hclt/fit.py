@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray, IntegerArray
 from fedcircuits.learners.hclt.columns import CodedBatches
+from fedcircuits.learners.hclt.features import Values
 from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.fit_head import Head
 from fedcircuits.learners.hclt.label_fit import fit_label
@@ -57,7 +58,7 @@ def fit_rows(
     rng: np.random.Generator,
     options: FitOptions | None = None,
     validation: tuple[IntegerArray, IntegerArray | None] | None = None,
-    values: FloatArray | None = None,
+    values: Values | None = None,
     targets: FloatArray | None = None,
     progress: Progress | None = None,
     is_tree: bool = True,

@@ -31,8 +31,8 @@ from fedcircuits.learners.hclt.head.trees.number_trees import StateCells
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import MIN_ROWS_FOR_VALIDATION, Sample
 from fedcircuits.learners.hclt.tilt.prior_by_folds import choose_prior_by_folds, out_of_fold
-from fedcircuits.learners.hclt.tilt.prior_choice import choose_prior, fit_fold, make_folds
-from fedcircuits.learners.hclt.tilt.priors import tilt_layout
+from fedcircuits.learners.hclt.tilt.prior_choice import Tables, choose_prior, fit_fold, make_folds
+from fedcircuits.learners.hclt.tilt.priors import TiltLayout, TiltPrior, tilt_layout
 from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
 from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem, class_logits, fit_tilt
@@ -194,19 +194,34 @@ def fit_label(
         model = last.model
     else:
         base = untilted(final_tree, n_classes)
-        rows = prepare_rows(base, everything.codes, everything.labels, everything.weights)
-        problem = TiltProblem(base, rows, layout, prior)
-        start = problem.pack(*tables[:3], _of_first_tree(tables[3], final_tree.n_states))
-        vector, report["tilt"] = fit_tilt(problem, start, options.n_tilt_steps)
-        model = problem.model_at(vector).sharpened(sharpness)
+        start = (*tables[:3], _of_first_tree(tables[3], final_tree.n_states))
+        model, placed, report["tilt"] = _tilted(
+            base, everything, layout, prior, start, options.n_tilt_steps
+        )
+        model = model.sharpened(sharpness)
         if n_sweeps > 0:
-            placed = problem.unpack(vector)
             *_, last = class_sweeps(model, everything, layout, prior, placed, n_sweeps, rng)
             model = last.model
     if final is None:
         return model, None, report
     notify(0.95, "trees on all rows")
     return model, final(), report
+
+
+def _tilted(
+    base: TiltedTree,
+    sample: Sample,
+    layout: TiltLayout,
+    prior: TiltPrior,
+    start: Tables,
+    n_steps: int,
+) -> tuple[TiltedTree, Tables, dict[str, float]]:
+    """The tree with a tilt fitted to rows, its tables, and a report; the rows' evidence goes."""
+    assert sample.labels is not None
+    rows = prepare_rows(base, sample.codes, sample.labels, sample.weights)
+    problem = TiltProblem(base, rows, layout, prior)
+    vector, report = fit_tilt(problem, problem.pack(*start), n_steps)
+    return problem.model_at(vector), problem.unpack(vector), report
 
 
 def _at_most(rows: Sample, most: int, rng: np.random.Generator) -> Sample:

@@ -23,10 +23,10 @@ from fedcircuits.learners.hclt.columns import (
     rows_that_fit,
     split_columns,
 )
+from fedcircuits.learners.hclt.features import Features, as_features
 from fedcircuits.learners.hclt.fit import fit_rows
 from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.fit_head import trees_for_mixing
-from fedcircuits.learners.hclt.head.headed.completions import as_features
 from fedcircuits.learners.hclt.head.headed.headed_circuit import HeadedCircuit
 from fedcircuits.learners.hclt.head.learning_across import LearningAcross
 from fedcircuits.learners.hclt.options import Aim, FitOptions
@@ -53,6 +53,27 @@ from fedcircuits.schema.reading.batches import RowBatches, TableBatches
 MIXED_PRIOR = 0.2
 # From how many classes on the copies of the tree are made smaller, and how small.
 MANY_CLASSES, MOST_STATES_MANY_CLASSES = 10, 32
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What a fit takes of a table.
+
+    Attributes:
+        coded: what is known of its columns, without the rows.
+        split: columns of the tree, and the label.
+        values: of the columns as trees of a head take them, where there may be one.
+        weights: (n,) of the rows, None for ones.
+        within: mean log-density of the values of a row given their states.
+        start: when preparing began.
+    """
+
+    coded: Coded
+    split: Columns
+    values: Features | None
+    weights: FloatArray | None
+    within: float
+    start: float
 
 
 @dataclass(frozen=True)
@@ -155,7 +176,9 @@ class Hclt(LearningAcross):
             raise LearningError("a head of trees distinguishes labels: it goes with aim='label'")
         if len(table) > self.most_rows(len(table.schema)):
             return self.fit_batches(TableBatches(table), rng)
-        return self._fit(table, rng, None)
+        prepared = self._prepared(table)
+        del table  # `fc.learn` does not keep it either: its values are far more than what is left
+        return self._fit(prepared, rng, None)
 
     def most_rows(self, n_columns: int) -> int:
         """Rows in memory at the same time, at most."""
@@ -169,20 +192,40 @@ class Hclt(LearningAcross):
         """
         most = self.most_rows(len(rows.schema))
         if len(rows) <= most:
-            return self._fit(rows.take(np.arange(len(rows))), rng, None)
+            return self._fit(self._prepared(rows.take(np.arange(len(rows)))), rng, None)
         chosen = rng.choice(len(rows), size=most, replace=False)
-        return self._fit(rows.take(np.sort(chosen)), rng, rows)
+        return self._fit(self._prepared(rows.take(np.sort(chosen))), rng, rows)
 
-    def _fit(self, table: Table, rng: np.random.Generator, rows: RowBatches | None) -> Density:
+    def _prepared(self, table: Table) -> _Prepared:
+        """What a fit takes of a table."""
         start = time.perf_counter()
-        table = in_canonical_order(table)
-        coded = self._prepare(table, self.label, numeric_label=not self.agreed_schema)
-        found, split = self._fit_coded(coded, rng, rows)
-        schema, n_rows = coded.table.schema, float(len(coded.codes))
-        within = mean_log_within(coded.table)
+        coded = self._prepare(
+            in_canonical_order(table), self.label, numeric_label=not self.agreed_schema
+        )
+        label = self.label
+        if label_is_a_column(coded, label):
+            if self.head or self.class_transitions:
+                raise LearningError(
+                    f"the label {label!r} has too many classes for a head or for transitions of "
+                    "their own: leave head= and class_transitions= open"
+                )
+            label = None
+        split = split_columns(coded, label)
+        may_have_head = self.head is not False and not (self.agreed_schema and self.head is None)
+        values = None
+        if split.labels is not None and may_have_head and self.aim == "label":
+            values = Features.of(coded.table, split.at)
+        within, weights = mean_log_within(coded.table), coded.table.weights
+        return _Prepared(coded.without_rows(), split, values, weights, within, start)
+
+    def _fit(self, given: _Prepared, rng: np.random.Generator, rows: RowBatches | None) -> Density:
+        """The model of prepared rows; of all rows, where these are some of them."""
+        coded, split, within = given.coded, given.split, given.within
+        found = self._fit_tree(given, rng, rows)
+        schema, n_rows = coded.table.schema, float(len(split.codes))
         fit_report = FitReport(
             self.name,
-            time.perf_counter() - start,
+            time.perf_counter() - given.start,
             sizes(found, max(coded.cards)),
             tuple(value + within for value in found.report["train_log_likelihood"]),  # type: ignore[attr-defined]
             choices(found, within, self.label if len(split.at) == len(schema) else None),
@@ -299,19 +342,11 @@ class Hclt(LearningAcross):
         report = FitReport(self.name, time.perf_counter() - start, chosen, (), {}, coded.warnings)
         return to_circuit(class_tree_of(tree), schema, None, report)
 
-    def _fit_coded(
-        self, coded: Coded, rng: np.random.Generator, rows: RowBatches | None
-    ) -> tuple[FittedTree, Columns]:
-        """The fit and what it was fitted to; with all rows, where `coded` are some of them."""
-        label = self.label
-        if label_is_a_column(coded, label):
-            if self.head or self.class_transitions:
-                raise LearningError(
-                    f"the label {label!r} has too many classes for a head or for transitions of "
-                    "their own: leave head= and class_transitions= open"
-                )
-            label = None
-        split = split_columns(coded, label)
+    def _fit_tree(
+        self, given: _Prepared, rng: np.random.Generator, rows: RowBatches | None
+    ) -> FittedTree:
+        """The fit of prepared rows; with all rows, where these are some of them."""
+        coded, split = given.coded, given.split
         variables = [coded.table.schema.variables[c] for c in split.at]
         n_codes_of = [len(v.categories) if v.is_coded else 0 for v in variables]
         options = replace(
@@ -330,25 +365,21 @@ class Hclt(LearningAcross):
                 head=bool(options.head),
                 class_transitions=bool(options.class_transitions),
             )
-        values = None
-        if split.labels is not None and options.head is not False and self.aim == "label":
-            values = as_features(coded.table, split.at)
-        found = fit_rows(
+        return fit_rows(
             split.codes,
             tuple(coded.cards[c] for c in split.at),
             np.array([coded.ordered[c] for c in split.at], dtype=bool),
             split.labels,
             int(split.present.size),
-            coded.table.weights,
+            given.weights,
             rng=rng,
             options=options,
-            values=values,
+            values=given.values,
             targets=split.targets,
             progress=self.progress,
             is_tree=self.name != "mixture",
             every=None if rows is None else batches_like(coded, self.label, split.at, rows),
         )
-        return found, split
 
     def _prepare(self, table: Table, label: str | None, numeric_label: bool = False) -> Coded:
         return prepare(

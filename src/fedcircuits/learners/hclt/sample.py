@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.features import Values, joined
 
 MIN_ROWS_FOR_VALIDATION = 40
 _MAX_VALIDATION_ROWS = 20_000
@@ -33,7 +34,7 @@ class Sample:
     codes: IntegerArray
     weights: FloatArray
     labels: IntegerArray | None
-    values: FloatArray | None = None
+    values: Values | None = None
     targets: FloatArray | None = None
 
     @property
@@ -55,11 +56,12 @@ class Sample:
 
     def joined(self, other: Sample) -> Sample:
         """Return the rows of both samples."""
-        labels, values, targets = None, None, None
+        labels, targets = None, None
+        values: Values | None = None
         if self.labels is not None and other.labels is not None:
             labels = np.concatenate([self.labels, other.labels])
         if self.values is not None and other.values is not None:
-            values = np.concatenate([self.values, other.values])
+            values = joined(self.values, other.values)
         if self.targets is not None and other.targets is not None:
             targets = np.concatenate([self.targets, other.targets])
         return Sample(
@@ -77,7 +79,7 @@ def checked_sample(
     labels: IntegerArray | None,
     n_classes: int,
     weights: FloatArray | None,
-    values: FloatArray | None = None,
+    values: Values | None = None,
     targets: FloatArray | None = None,
 ) -> Sample:
     """Return the rows as a sample; shapes and ranges that do not fit are a ValueError."""

@@ -205,7 +205,7 @@ def halves(labels: IntArray, rng: np.random.Generator) -> BoolArray:
 
 def _scores(table: Table, model: m.HeadModel) -> FloatArray:
     """(n, L, 3) scores of a model's tables, first and later trees; class shares are taken out."""
-    from fedcircuits.learners.hclt.head.headed.completions import as_features
+    from fedcircuits.learners.hclt.features import as_features
     from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
     tilt = tilt_of(model.tables)

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.density.tilt import by_class, log_softmax
+from fedcircuits.learners.hclt.features import Values
 from fedcircuits.learners.hclt.head.pool import Pool, fit_pool
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost
@@ -337,7 +338,7 @@ def n_steps_of(trees: BoostedTrees) -> int:
     return int(trees.roots.size // trees.baseline.size)
 
 
-def _labelled(rows: Sample) -> tuple[FloatArray, IntegerArray]:
+def _labelled(rows: Sample) -> tuple[Values, IntegerArray]:
     assert rows.values is not None
     assert rows.labels is not None
     return rows.values, rows.labels

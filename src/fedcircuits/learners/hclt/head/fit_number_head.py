@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.learners.hclt.features import Values
 from fedcircuits.learners.hclt.head.fit_head import (
     FEW_ROWS,
     Head,
@@ -164,16 +165,14 @@ def final_number_head(trial: NumberTrial, rows: Sample, options: HeadOptions, se
     return Head(NumberTrees(trees, trial.quantiles, trial.cells), trial.pool)
 
 
-def line_of(
-    x: FloatArray, y: FloatArray, w: FloatArray, options: HeadOptions
-) -> BoostedTrees | None:
+def line_of(x: Values, y: FloatArray, w: FloatArray, options: HeadOptions) -> BoostedTrees | None:
     """The line that boosting starts from, None where rows are many."""
     if y.size >= FEW_ROWS:
         return None
     return linear_trees(x, y, w, options.n_codes, options.min_rows or 1)
 
 
-def residuals(line: BoostedTrees | None, x: FloatArray, y: FloatArray) -> FloatArray:
+def residuals(line: BoostedTrees | None, x: Values, y: FloatArray) -> FloatArray:
     """(n,) what a line leaves over."""
     return y if line is None else y - line.outputs(x)[:, 0]
 

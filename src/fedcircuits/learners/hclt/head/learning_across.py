@@ -10,13 +10,13 @@ import numpy as np
 from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density.contracts import RowCodes
 from fedcircuits.density.row_codes import N_LEAVES, level_width, levels
+from fedcircuits.learners.hclt.features import as_features
 from fedcircuits.learners.hclt.head.fit_across import (
     fit_code_trees,
     fit_trees_on_codes,
     options_of,
     trees_of_numbers,
 )
-from fedcircuits.learners.hclt.head.headed.completions import as_features
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.schema import Table

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from fedcircuits.arrays import BoolArray, FloatArray
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import Sample
+from fedcircuits.learners.hclt.tilt.cells import MeanCells
 from fedcircuits.learners.hclt.tilt.priors import (
     TiltLayout,
     TiltPrior,
@@ -111,7 +111,7 @@ class _SharedProblem:
         standing = _without_holes(
             replace(
                 rows,
-                indicator=sparse.csr_matrix(means),
+                cells=MeanCells(means),
                 labels=np.arange(Y),
                 weights=share,
                 evidence=np.ones((1, Y, H)),
@@ -122,7 +122,7 @@ class _SharedProblem:
         none = _without_holes(
             replace(
                 rows,
-                indicator=rows.indicator[:0],
+                cells=replace(rows.plain_cells, codes=rows.plain_cells.codes[:0]),
                 labels=rows.labels[:0],
                 weights=rows.weights[:0],
                 evidence=rows.evidence[:, :0],

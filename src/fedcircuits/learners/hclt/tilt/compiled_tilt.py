@@ -53,7 +53,7 @@ class CompiledObjective:
         chunk = int(np.clip(_CHUNK_NUMBERS // Y, 1, _MOST_CHUNK))
         width = 2 + Y + C * Y + Y * H + (2 * chunk + 1) * Y + H
         block = max(_BLOCK_ROWS, -(-n * width // _BLOCK_NUMBERS))
-        self._dtype = rows.evidence.dtype
+        self._dtype, cells = rows.evidence.dtype, rows.plain_cells
         same = np.append(0.0, layout.coarse_column[1:] == layout.coarse_column[:-1])
         weights = rows.weights if rows.holes is None else rows.weights * rows.complete
         self._vector, self._gradient = np.empty_like(scale), np.empty_like(scale)
@@ -68,13 +68,13 @@ class CompiledObjective:
             np.ascontiguousarray(prior.fine[layout.column_of]),
             np.ascontiguousarray(prior.coarse[layout.coarse_column]),
             same[:n_coarse],
-            rows.indicator.indptr,
-            rows.indicator.indices,
+            cells.layout,
+            cells.codes,
             np.ascontiguousarray(rows.evidence),
             np.ascontiguousarray(rows.log_scale),
             np.ascontiguousarray(rows.labels, dtype=np.int64),
             np.ascontiguousarray(weights),
-            np.empty(max(-(-n // block), 1) * width),
+            np.empty(max(-(-n // block), 1) * (width + len(cells.cards))),
             *(np.empty(C * Y) for _ in range(3)),
             *(np.empty(Y * H) for _ in range(2)),
             np.empty(Y * H, dtype=self._dtype),

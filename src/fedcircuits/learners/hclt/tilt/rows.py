@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from fedcircuits.arrays import FloatArray, IntegerArray
+from fedcircuits.learners.hclt.tilt.cells import Cells, MeanCells
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
-from fedcircuits.learners.hclt.tree.chow_liu import one_hot
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns, row_blocks
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass
@@ -24,7 +22,7 @@ class Rows:
     """Labelled coded rows prepared for tilt evaluations under fixed trees.
 
     Attributes:
-        indicator: (n, W) sparse one-hot codes.
+        cells: the cells of every row, or means of classes that are never evaluated.
         labels: (n,) classes.
         weights: (n,) row weights summing to one.
         n_effective: Number of rows behind the weights.
@@ -36,7 +34,7 @@ class Rows:
         holes: Their patterns; none where all rows are complete.
     """
 
-    indicator: sparse.csr_matrix
+    cells: Cells | MeanCells
     labels: IntegerArray
     weights: FloatArray
     n_effective: float
@@ -47,15 +45,16 @@ class Rows:
     hole_codes: IntegerArray
     holes: Patterns | None
 
-    @cached_property
+    @property
     def are_compiled(self) -> bool:
-        """Whether the compiled loops take these rows: plain ones in the indicator."""
-        indicator = self.indicator
-        return bool(
-            self.evidence.dtype in (np.float32, np.float64)
-            and indicator.indices.dtype == np.int32
-            and (indicator.data == 1.0).all()
-        )
+        """Whether the compiled loops take these rows, by the type of their evidence."""
+        return self.evidence.dtype in (np.float32, np.float64)
+
+    @property
+    def plain_cells(self) -> Cells:
+        """The cells of rows that are evaluated."""
+        assert isinstance(self.cells, Cells)
+        return self.cells
 
     @property
     def class_stride(self) -> int:
@@ -73,7 +72,7 @@ def take_rows(rows: Rows, chosen: npt.NDArray[np.int64], tree: LatentTree) -> Ro
     hole_rows = np.flatnonzero(hole_number[chosen] >= 0)
     hole_codes = rows.hole_codes[hole_number[chosen][hole_rows]]
     return Rows(
-        indicator=rows.indicator[chosen],
+        cells=replace(rows.plain_cells, codes=rows.plain_cells.codes[chosen]),
         labels=rows.labels[chosen],
         weights=weights / share,
         n_effective=rows.n_effective * share,
@@ -110,7 +109,7 @@ def prepare_rows(
     _fill(model, codes, evidence, log_scale)
     hole_rows = np.flatnonzero((codes < 0).any(axis=1))
     return Rows(
-        indicator=one_hot(codes, model.trees[0].cards, np.int8),  # products are of doubles
+        cells=Cells.of(codes, model.trees[0].cards),
         labels=labels,
         weights=weights / weights.sum(),
         n_effective=float(weights.sum()),
@@ -121,12 +120,6 @@ def prepare_rows(
         hole_codes=codes[hole_rows],
         holes=block_patterns(model.trees[0], codes[hole_rows]) if len(hole_rows) else None,
     )
-
-
-def under_other_trees(rows: Rows, model: TiltedTree, codes: IntegerArray) -> Rows:
-    """The same rows under as many other trees of this structure; their arrays are overwritten."""
-    _fill(model, codes, rows.evidence, rows.log_scale)
-    return rows
 
 
 def _fill(
@@ -155,16 +148,16 @@ def plain_logits(
     Y, n = model.n_classes, len(rows.labels)
     native = kernels()
     if native is None or not rows.are_compiled or rows.evidence.dtype != np.float32:
-        logits = np.ascontiguousarray((rows.indicator @ model.g.T).T)
+        logits = np.ascontiguousarray((rows.plain_cells.indicator @ model.g.T).T)
         mixed = np.empty((Y, n))
         for y in range(Y):
             evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]
             mixed[y] = evidence @ weights[y].astype(evidence.dtype)
         return logits, mixed
-    logits, mixed = np.empty((Y, n)), np.empty((Y, n))
+    logits, mixed, cells = np.empty((Y, n)), np.empty((Y, n)), rows.plain_cells
     native.call(
         "tilt_logits",
-        *(n, *weights.shape, rows.indicator.indptr, rows.indicator.indices),
+        *(n, *weights.shape, cells.codes, cells.layout, np.empty(len(cells.cards), np.int32)),
         *(np.ascontiguousarray(model.g.T), rows.evidence, rows.class_stride),
         *(weights.astype(np.float32), logits, mixed),
     )
@@ -177,7 +170,7 @@ def plain_flows(
     """Gradient of the plain logits by their residuals (Y, n): of cells (Y, W), of roots (Y, H)."""
     Y, H = len(residual), rows.evidence.shape[2]
     pull = residual / mixed
-    cells = np.asarray(rows.indicator.T @ residual.T).T
+    cells = rows.cells.totals(residual.T).T
     root = np.empty((Y, H))
     for y in range(Y):
         evidence = rows.evidence[y if len(rows.evidence) > 1 else 0]

@@ -184,7 +184,7 @@ class TiltProblem:
         rows, Y = self.rows, self.model.n_classes
         share = rows.weights @ self._target  # (Y,)
         variance = rows.n_effective * share * (1 - share) + 1e-6
-        cells = np.asarray(rows.indicator.T @ rows.weights)
+        cells = rows.cells.totals(rows.weights)
         coarse = self.layout.coarse_of.T @ cells
         fine_ridge = self.prior.fine[self.layout.column_of]
         coarse_ridge = 2 * self.prior.coarse[self.layout.coarse_column]
@@ -288,7 +288,7 @@ def curvature(model: TiltedTree, rows: Rows) -> FloatArray:
     logits, _, _ = class_logits(model, rows)
     p = np.exp(logits - log_total(logits)[:, None])
     spread = p * (1 - p) * (rows.weights * rows.n_effective)[:, None]
-    return np.asarray(rows.indicator.T @ spread).T
+    return rows.cells.totals(spread).T
 
 
 def start_vector(problem: TiltProblem, tau: float) -> FloatArray:
@@ -297,7 +297,7 @@ def start_vector(problem: TiltProblem, tau: float) -> FloatArray:
     Y = model.n_classes
     target = np.zeros((len(rows.labels), Y))
     target[np.arange(len(rows.labels)), rows.labels] = rows.weights
-    joint = np.asarray(rows.indicator.T @ target).T * rows.n_effective
+    joint = rows.cells.totals(target).T * rows.n_effective
     share = target.sum(axis=0)
     overall = joint.sum(axis=0)
     # Two pseudo-rows that follow the class shares: a state never seen keeps a tilt of zero.

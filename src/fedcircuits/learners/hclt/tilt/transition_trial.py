@@ -17,7 +17,7 @@ from fedcircuits.learners.hclt.tilt.class_transitions import (
 )
 from fedcircuits.learners.hclt.tilt.prior_choice import Tables
 from fedcircuits.learners.hclt.tilt.priors import TiltLayout, TiltPrior
-from fedcircuits.learners.hclt.tilt.rows import Rows, prepare_rows, under_other_trees
+from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tilt.tilt_fit import Scores, TiltProblem, fit_tilt, score
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
@@ -65,13 +65,10 @@ def try_class_transitions(
     best, best_sweep, highest, latest = Sweep(model, tables), 0, 0.0, -np.inf
     needed = 2.0 if held.decides_little else 1.0
     states = class_sweeps(model, train, layout, prior, tables, n_sweeps, rng)
-    rows: Rows | None = None
     for number, current in enumerate(states, start=1):
-        if rows is None:
-            rows = prepare_rows(current.model, held.codes, held.labels, held.weights)
-        else:
-            rows = under_other_trees(rows, current.model, held.codes)
+        rows = prepare_rows(current.model, held.codes, held.labels, held.weights)
         after = score(current.model, rows)
+        del rows
         report.append(after.summary())
         gain, error = _objective_gain(before, after, n_unseen)
         if gain > max(needed * error, _LEAST_GAIN, highest):
@@ -107,14 +104,16 @@ def class_sweeps(
     if len(train.codes) > _MAX_ADAM_ROWS:
         seen = train.take(rng.choice(len(train.codes), size=_MAX_ADAM_ROWS, replace=False))
     assert seen.labels is not None
-    batches = make_batches(current, seen.codes, seen.labels, seen.weights, adam.batch_size, rng)
-    rows: Rows | None = None
+    shuffled = rng.permutation(len(seen.codes))
     for _ in range(n_sweeps):
+        # Batches and evidence are the largest arrays: both are made anew, a twentieth of a sweep,
+        # rather than kept beside each other.
+        batches = make_batches(
+            current, seen.codes, seen.labels, seen.weights, adam.batch_size, shuffled
+        )
         current = adam_epochs(current, batches, adam, rng)
-        if rows is None:
-            rows = prepare_rows(current, train.codes, train.labels, train.weights)
-        else:  # the largest arrays are kept for the next sweep
-            rows = under_other_trees(rows, current, train.codes)
+        del batches
+        rows = prepare_rows(current, train.codes, train.labels, train.weights)
         problem = TiltProblem(current, rows, layout, prior)
         # Adam's small moves of g go into the fine table.
         coarse = tables[2]
@@ -123,6 +122,7 @@ def class_sweeps(
         vector, _ = fit_tilt(problem, start, 25)
         tables = problem.unpack(vector)
         current = problem.model_at(vector)
+        del rows, problem
         yield Sweep(current, tables)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.tilt import log_softmax
+from fedcircuits.learners.hclt.features import feature
 from fedcircuits.learners.hclt.head.headed.circuit_pass import CircuitPass
 from fedcircuits.learners.hclt.head.headed.class_pass import (
     ClassPass,
@@ -29,7 +30,7 @@ from fedcircuits.learners.hclt.head.trees.across_trees import AcrossTrees
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.trees.number_trees import NumberTrees
 from fedcircuits.learners.prepare import column_codes
-from fedcircuits.schema import Schema, Table, Variable
+from fedcircuits.schema import Schema, Table
 
 Outputs = BoostedTrees | NumberTrees | AcrossTrees
 
@@ -138,7 +139,7 @@ class Completer:
         return TypicalChange(*map(np.concatenate, (changes, spreads, posteriors)))
 
     def _feature(self, j: int, values: FloatArray) -> FloatArray:
-        return _feature(self.schema.variables[self.columns[j]], values)
+        return feature(self.schema.variables[self.columns[j]], values)
 
     def codes(self, table: Table) -> IntArray:
         """(n, D) states, -1 where missing, the label's column apart."""
@@ -327,19 +328,3 @@ def _all_completions(
         found_rows.append(np.repeat(mine, len(grids)))
         found.append(filled)
     return np.concatenate(found_rows), np.concatenate(found)
-
-
-def as_features(table: Table, columns: list[int]) -> FloatArray:
-    """(n, D) values of some columns as trees take them: NaN where missing."""
-    values = np.empty((len(table), len(columns)))
-    for j, at in enumerate(columns):
-        found = _feature(table.schema.variables[at], table.values[:, at])
-        values[:, j] = np.where(table.observed[:, at], found, np.nan)
-    return values
-
-
-def _feature(variable: Variable, values: FloatArray) -> FloatArray:
-    """Encoded values with NaN for "observed to be missing"."""
-    if not variable.is_coded:
-        return np.where(np.isfinite(values), values, np.nan)
-    return np.where(values < len(variable.categories), values, np.nan)

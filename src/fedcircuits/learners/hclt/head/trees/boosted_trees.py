@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.errors import StorageError
+from fedcircuits.learners.hclt.features import Values
 from fedcircuits.native import Kernels, kernels
 
 MOST_LEAVES = 64
@@ -71,7 +72,7 @@ class BoostedTrees:
         """Free parameters: a cut for every split, a value for every leaf, the baselines."""
         return int(self.feature.size + self.baseline.size)
 
-    def outputs(self, values: FloatArray) -> FloatArray:
+    def outputs(self, values: Values) -> FloatArray:
         """(n, K) sums of the trees for rows (n, D), NaN where missing, categories by code."""
         return self.outputs_of_bins(self.bins(values))
 
@@ -128,7 +129,7 @@ class BoostedTrees:
 
     # --- evaluation -------------------------------------------------------------------------------
 
-    def bins(self, values: FloatArray) -> NDArray[np.uint16]:
+    def bins(self, values: Values) -> NDArray[np.uint16]:
         """(D, n) number of the interval or category of each value, the last one for missing."""
         answer = np.empty((values.shape[1], len(values)), dtype=np.uint16)
         for at in range(values.shape[1]):

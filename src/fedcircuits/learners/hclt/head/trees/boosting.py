@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
+from fedcircuits.learners.hclt.features import Values
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.trees.tree_growing import (
     MISSING_BIN,
@@ -59,13 +60,13 @@ class BoostOptions:
 
 
 def boost(
-    rows: FloatArray,
+    rows: Values,
     labels: IntegerArray,
     weights: FloatArray,
     n_codes: IntegerArray,
     options: BoostOptions,
     seed: int,
-    held: tuple[FloatArray, IntegerArray, FloatArray] | None = None,
+    held: tuple[Values, IntegerArray, FloatArray] | None = None,
     start: BoostedTrees | None = None,
 ) -> BoostedTrees:
     """Boosted trees with one output for two classes (the log-odds of the second), else one a class.
@@ -86,13 +87,13 @@ def boost(
 
 
 def boost_numbers(
-    rows: FloatArray,
+    rows: Values,
     targets: FloatArray,
     weights: FloatArray,
     n_codes: IntegerArray,
     options: BoostOptions,
     seed: int,
-    held: tuple[FloatArray, FloatArray, FloatArray] | None = None,
+    held: tuple[Values, FloatArray, FloatArray] | None = None,
     loss: Loss = "squared_error",
 ) -> BoostedTrees:
     """Boosted trees with one output: the mean of a number, or with "gamma" the log of its mean.
@@ -170,13 +171,13 @@ def _start(
 def _boosted(
     kind: Callable[..., Part],
     n_classes: int,
-    rows: FloatArray,
+    rows: Values,
     targets: Targets,
     weights: FloatArray,
     n_codes: IntegerArray,
     options: BoostOptions,
     seed: int,
-    held: tuple[FloatArray, Targets, FloatArray] | None,
+    held: tuple[Values, Targets, FloatArray] | None,
     start: BoostedTrees | None = None,
 ) -> BoostedTrees:
     """Trees that take a loss down step by step, a tree an output and step."""

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import optimize
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
+from fedcircuits.learners.hclt.features import Values
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.trees.boosting import MOST_CATEGORIES
 
@@ -22,7 +23,7 @@ _MOST_ROUNDS = 200  # of the search for a logistic regression
 
 
 def linear_trees(
-    rows: FloatArray,
+    rows: Values,
     targets: FloatArray,
     weights: FloatArray,
     n_codes: IntegerArray,
@@ -49,7 +50,7 @@ def linear_trees(
 
 
 def linear_class_trees(
-    rows: FloatArray,
+    rows: Values,
     labels: IntegerArray,
     weights: FloatArray,
     n_codes: IntegerArray,
@@ -112,7 +113,7 @@ class _Design:
     min_rows: int
 
     @staticmethod
-    def of(rows: FloatArray, n_codes: IntegerArray, min_rows: int) -> _Design:
+    def of(rows: Values, n_codes: IntegerArray, min_rows: int) -> _Design:
         effects: list[tuple[int, FloatArray]] = []
         is_category = (n_codes > 0) & (n_codes <= MOST_CATEGORIES)
         width = int(n_codes.max()) if is_category.any() else 0
@@ -134,7 +135,7 @@ class _Design:
         parts = [features for _, features in effects] or [np.zeros((len(rows), 0))]
         return _Design(n_codes, effects, known, np.concatenate(parts, axis=1), min_rows)
 
-    def trees(self, rows: FloatArray, weights: FloatArray, baseline: FloatArray) -> BoostedTrees:
+    def trees(self, rows: Values, weights: FloatArray, baseline: FloatArray) -> BoostedTrees:
         """The line with weights (P, K) and values (K,) at the means as trees."""
         made = _Nodes(self.min_rows)
         start = 0

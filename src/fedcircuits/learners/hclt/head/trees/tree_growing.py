@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.learners.hclt.features import Values
 from fedcircuits.native import Kernels, kernels
 
 MISSING_BIN, BINS = 255, 256
@@ -44,12 +45,13 @@ class Binning:
     is_category: BoolArray
 
     @staticmethod
-    def of(values: FloatArray, is_category: BoolArray, rng: np.random.Generator) -> Binning:
+    def of(values: Values, is_category: BoolArray, rng: np.random.Generator) -> Binning:
         """Bins of equal weight from values (n, D), NaN where missing."""
         if len(values) > _MOST_BINNING_ROWS:
             values = values[rng.choice(len(values), _MOST_BINNING_ROWS, replace=False)]
         cuts = []
-        for column, category in zip(values.T, is_category, strict=True):
+        for at, category in enumerate(is_category):
+            column = values[:, at]
             seen = np.sort(column[~np.isnan(column)])
             found = seen[np.append(True, seen[1:] != seen[:-1])] if seen.size else seen
             if not category and found.size > MISSING_BIN:
@@ -63,7 +65,7 @@ class Binning:
             cuts.append(found)
         return Binning(cuts, is_category)
 
-    def bins(self, values: FloatArray) -> Bins:
+    def bins(self, values: Values) -> Bins:
         """(D, n) bins of values (n, D); an unseen category counts as missing."""
         answer = np.empty((values.shape[1], len(values)), dtype=np.uint8)
         for at, cuts in enumerate(self.cuts):
