@@ -39,6 +39,7 @@ from fedcircuits.learners.hclt.tree.sizes import (
 )
 from fedcircuits.learners.hclt.tree.tree_em import EmOptions, fit_em, refit_over
 from fedcircuits.native import using_threads
+from fedcircuits.native.memory import return_freed
 from fedcircuits.native.threads import one_thread
 
 Progress = Callable[[float, str], None]
@@ -101,6 +102,7 @@ def fit_rows(
         held = Sample(validation[0], np.ones(len(validation[0])), validation[1])
     # The products are small: a second BLAS thread would mostly wait for the first.
     with one_thread(), using_threads(options.n_jobs):
+        return_freed(sample.codes.size)
         notify(0.0, "structure")
         found = search_tree(
             train, held, cards, rng, sizes, is_tree, notify, n_classes, _n_trees(options)
@@ -163,6 +165,7 @@ def fit_rows(
             report.update(label_report)
             model = renormalise(tilted)
         model = with_marginals(model, marginals)
+    return_freed(sample.codes.size)
     report["seconds"] = time.process_time() - clock
     report["n_parameters"] = tree.n_parameters + (0 if tilted is None else tilted.g.size)
     notify(1.0, "done")

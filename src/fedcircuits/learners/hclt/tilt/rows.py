@@ -15,6 +15,7 @@ from fedcircuits.learners.hclt.tree.patterns import Patterns, block_patterns, ro
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass
 from fedcircuits.native import kernels
 from fedcircuits.native.in_order import in_order
+from fedcircuits.native.memory import return_freed
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ def prepare_rows(
         weights: (n,) row weights.
         dtype: Float type of the stored evidence, the largest array of a fit.
     """
+    return_freed(codes.size)
     evidence = np.empty((len(model.trees), len(codes), model.trees[0].n_states), dtype=dtype)
     log_scale = np.empty(evidence.shape[:2])
     _fill(model, codes, evidence, log_scale)
