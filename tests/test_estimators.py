@@ -102,3 +102,27 @@ def test_whole_weights_are_repeated_rows(shop: tuple[pd.DataFrame, pd.Series]) -
 def test_one_class_is_refused(shop: tuple[pd.DataFrame, pd.Series]) -> None:
     with pytest.raises(ValueError, match="one class: 'yes'"):
         fc.CircuitClassifier().fit(shop[0], ["yes"] * 400)
+
+
+def test_categories_and_forms_of_rows_that_were_not_learned(
+    shop: tuple[pd.DataFrame, pd.Series],
+) -> None:
+    X, y = shop
+    names = [f"a{i}" for i in range(len(X))]
+    X = X.assign(id=names)
+    with pytest.warns(fc.FedcircuitsWarning, match="left out column 'id'"):
+        model = fc.CircuitClassifier(learner="factorised").fit(X, y)
+    rows = X.head(4)
+    text = "colour"
+    odd = rows.astype({text: object})
+    odd.iloc[0, list(X).index(text)] = "never seen"
+    gap = rows.astype({text: object})
+    gap.iloc[0, list(X).index(text)] = None
+    with pytest.warns(fc.FedcircuitsWarning, match="taken as missing.*'never seen' in row"):
+        found = model.predict_proba(odd)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the id is not warned of again
+        np.testing.assert_array_equal(found, model.predict_proba(gap))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        by_place = model.predict_proba(rows.to_numpy(dtype=object))
+    np.testing.assert_array_equal(by_place, model.predict_proba(rows))

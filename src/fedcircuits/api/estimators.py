@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,11 @@ from fedcircuits.api.federate import federate
 from fedcircuits.api.learn import DEFAULT_LEARNER, learn, option_names
 from fedcircuits.arrays import Array
 from fedcircuits.density import Density, Learner
-from fedcircuits.errors import unknown_name
+from fedcircuits.errors import FedcircuitsWarning, UnknownCategoryError, unknown_name
+from fedcircuits.schema.cells import UNKNOWN_HINT
+from fedcircuits.schema.table import Unknown
+
+T = TypeVar("T")
 
 
 class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
@@ -95,12 +100,32 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
             if len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
             named: pd.DataFrame = X.rename(columns=str)
-            return named
+            return named if reset else self._learned(named)
         array = validate_data(
             self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan", ensure_min_samples=1
         )
-        names = [f"x{j}" for j in range(array.shape[1])]
-        return pd.DataFrame(array, columns=names).infer_objects()
+        # Rows of a model that was fitted to a DataFrame go by position, as elsewhere.
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(array.shape[1])])
+        frame = pd.DataFrame(array, columns=list(map(str, names))).infer_objects()
+        return frame if reset else self._learned(frame)
+
+    def _learned(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the columns that the model has; `fit` has warned of those that it left out."""
+        return frame[[name for name in frame.columns if name in self.model_.schema.names]]
+
+    def _asked(self, X: Any, ask: Callable[[pd.DataFrame, Unknown], T]) -> T:
+        """Return an answer about rows; categories that were not learned count as missing.
+
+        Cross-validation meets some wherever a category is rare.
+        """
+        check_is_fitted(self)
+        frame = self._frame(X, reset=False)
+        try:
+            return ask(frame, "error")
+        except UnknownCategoryError as error:
+            found = str(error).replace(UNKNOWN_HINT, "")
+            warnings.warn(f"taken as missing: {found}", FedcircuitsWarning, stacklevel=3)
+            return ask(frame, "missing")
 
     def _with_missing(self, X: pd.DataFrame) -> pd.DataFrame:
         """Return X with the columns seen in training in their order, absent ones missing."""
@@ -137,14 +162,10 @@ class _Classifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Array:
         """Return p(y | x) (n, k), classes in the order of `classes_`."""
-        check_is_fitted(self)
-        frame = self._frame(X, reset=False)
-        proba = self.model_.predict_proba(self._asked(frame), self.label_)
+        proba = self._asked(
+            X, lambda rows, unknown: self.model_.predict_proba(rows, self.label_, unknown=unknown)
+        )
         return proba.reindex(columns=range(self.classes_.size), fill_value=0.0).to_numpy()
-
-    def _asked(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return the columns that are evidence."""
-        return frame
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row (n,)."""
@@ -238,9 +259,6 @@ class FederatedClassifier(_Classifier):
         self.model_ = made
         return self
 
-    def _asked(self, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.drop(columns=self.clients, errors="ignore")
-
 
 class CircuitRegressor(RegressorMixin, _CircuitEstimator):  # type: ignore[misc]
     """A regressor by p(y | x) of one joint distribution; any cells of x may be missing.
@@ -281,20 +299,26 @@ class CircuitRegressor(RegressorMixin, _CircuitEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return the mean of y in each row (n,)."""
-        check_is_fitted(self)
-        found = self.model_.predict(self._frame(X, reset=False), self.label_)
+        found = self._asked(
+            X, lambda rows, unknown: self.model_.predict(rows, self.label_, unknown=unknown)
+        )
         return np.asarray(found.to_numpy())
 
     def predict_interval(self, X: Any, level: float = 0.9) -> Array:
         """Return the ends (n, 2) of the central interval that holds y with that probability."""
-        check_is_fitted(self)
-        found = self.model_.interval(self.label_, level, self._frame(X, reset=False))
+        found = self._asked(
+            X, lambda rows, unknown: self.model_.interval(self.label_, level, rows, unknown=unknown)
+        )
         return np.asarray(found.to_numpy())
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.1, 0.5, 0.9)) -> Array:
         """Return quantiles of y in each row (n, k), for shares strictly between 0 and 1."""
-        check_is_fitted(self)
-        found = self.model_.quantile(self.label_, list(quantiles), self._frame(X, reset=False))
+        found = self._asked(
+            X,
+            lambda rows, unknown: self.model_.quantile(
+                self.label_, list(quantiles), rows, unknown=unknown
+            ),
+        )
         return np.asarray(found.to_numpy())
 
 

@@ -36,6 +36,10 @@ class CellError(Exception):
         self.expected = expected
 
 
+# What a caller of a query can do about an unseen category.
+UNKNOWN_HINT = " (or ask with unknown='missing')"
+
+
 def encode_categories(
     variable: Variable, cells: pd.Series[Any], unknown: Unknown
 ) -> tuple[FloatArray, BoolArray]:
@@ -139,7 +143,7 @@ def _nearest_category(
 def _expected_categories(variable: Variable) -> str:
     shown = ", ".join(map(repr, variable.categories[:8]))
     more = f", ... ({len(variable.categories)} in all)" if len(variable.categories) > 8 else ""
-    return f"one of {shown}{more} (or ask with unknown='missing')"
+    return f"one of {shown}{more}{UNKNOWN_HINT}"
 
 
 _TIMES = {
