@@ -142,6 +142,11 @@ LEARNERS: dict[str, tuple[Any, str]] = {
     for split in splits
 }
 JOINT_IN_ROUNDS = ("hclt", "mixture")
+# Cases of remote and of smaller models that are not slow: every rule, and every way to split.
+QUICK = (
+    "independent, both", "product, rows uneven", "latent, columns shared", "latent, branches",
+    "latent, table", "em, columns", "joint, columns", "anchors, both",
+)  # fmt: skip
 
 # Cases that do not keep the law, by name of the case, gathered and remote alike, and why.
 PENDING: dict[str, str] = {}
@@ -150,11 +155,22 @@ PENDING: dict[str, str] = {}
 SMALLER_PENDING: dict[str, str] = {}
 
 
-def cases(named: dict[str, Any], pending: dict[str, str] = PENDING) -> list[Any]:
-    """Parameters of a test, strictly expected to fail where a case is pending."""
+def cases(
+    named: dict[str, Any], pending: dict[str, str] = PENDING, quick: tuple[str, ...] | None = None
+) -> list[Any]:
+    """Parameters of a test, strictly expected to fail where a case is pending.
+
+    Args:
+        named: the cases.
+        pending: those that fail, and why.
+        quick: those that are not slow; None for all.
+    """
 
     def marks(name: str) -> Any:
-        return [pytest.mark.xfail(reason=pending[name], strict=True)] if name in pending else []
+        slow = [] if quick is None or name in quick else [pytest.mark.slow]
+        if name in pending:
+            return [*slow, pytest.mark.xfail(reason=pending[name], strict=True)]
+        return slow
 
     return [pytest.param(*named[name], id=name, marks=marks(name)) for name in named]
 
@@ -166,14 +182,17 @@ def federated(split: str, **options: Any) -> Any:
     return fc.federate(frames, id=aligned, label=LABEL, trust="one owner", **options)
 
 
-@pytest.mark.parametrize("placement", ["gathered", "remote"])
 @pytest.mark.parametrize(("rule", "split"), cases(RULES))
-def test_rules(rule: Any, split: str, placement: str, tmp_path: Path) -> None:
-    fed = federated(split, agreement=rule, learner=LEARNER, placement=placement)
+def test_rules(rule: Any, split: str, tmp_path: Path) -> None:
+    fed = federated(split, agreement=rule, learner=LEARNER)
     check_coherence(fed)
-    if placement == "gathered":
-        fed.save(tmp_path / "model")
-        check_same(fed, fc.load(tmp_path / "model"))
+    fed.save(tmp_path / "model")
+    check_same(fed, fc.load(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(("rule", "split"), cases(RULES, quick=QUICK))
+def test_rules_with_remote_models(rule: Any, split: str) -> None:
+    check_coherence(federated(split, agreement=rule, learner=LEARNER, placement="remote"))
 
 
 @pytest.mark.slow
@@ -188,7 +207,7 @@ def test_one_model_in_rounds(learner: str) -> None:
     check_coherence(federated("rows uneven", agreement="joint", learner=learner))
 
 
-@pytest.mark.parametrize(("rule", "split"), cases(RULES, SMALLER_PENDING))
+@pytest.mark.parametrize(("rule", "split"), cases(RULES, SMALLER_PENDING, QUICK))
 def test_smaller_models(rule: Any, split: str) -> None:
     """After `condition`, `marginal` and `without`."""
     fed = federated(split, agreement=rule, learner=LEARNER)

@@ -85,7 +85,12 @@ def both_split() -> dict[str, pd.DataFrame]:
 
 
 @pytest.mark.parametrize(
-    "clients", [two_clients(0.0), two_clients(0.1), both_split()], ids=["columns", "gaps", "both"]
+    "clients",
+    [
+        pytest.param(two_clients(0.0), id="columns"),
+        pytest.param(two_clients(0.1), id="gaps", marks=pytest.mark.slow),
+        pytest.param(both_split(), id="both", marks=pytest.mark.slow),
+    ],
 )
 def test_candidates_are_scored_as_by_exact_evidence(
     clients: dict[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
