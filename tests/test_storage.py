@@ -128,9 +128,10 @@ def test_a_report_with_numpy_values_and_nan_is_saved(tmp_path: Path) -> None:
     again = fc.load(tmp_path / "m.fc").fit_report
     assert again is not None
     assert again.sizes == {"bins": 3, "4": [1.0, None], "nested": {"t": [True]}}
-    assert again.kept == {"path": "x", "none": None, "inf": None}
+    assert again.kept == {"path": "x", "none": None, "inf": "inf"}
     assert again.curve[0] == -1.0
-    assert np.isnan(again.curve[1:]).all()
+    assert np.isnan(again.curve[1])
+    assert again.curve[2] == -np.inf
     assert (again.learner, again.seconds, again.warnings) == ("mine", 1.5, ("careful",))
 
 

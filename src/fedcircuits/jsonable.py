@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,15 @@ import pandas as pd
 
 
 def plain_json(value: Any) -> Any:
-    """JSON values: NumPy scalars unpacked, NaN and pd.NA as null, infinities as text."""
-    if isinstance(value, dict):
+    """Return a value as JSON has it: NaN and pd.NA as null, infinities and other things as text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
         return {str(key): plain_json(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list | tuple | set | frozenset):
         return [plain_json(entry) for entry in value]
-    if isinstance(value, np.generic):
-        return plain_json(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
-        return None if np.isnan(value) else str(value)
-    return None if value is pd.NA else value
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None if np.isnan(value) else str(value)
+    if value is None or value is pd.NA:
+        return None
+    return value if isinstance(value, bool | int | str) else str(value)

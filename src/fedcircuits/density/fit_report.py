@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from fedcircuits.jsonable import plain_json
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class FitReport:
     label: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the header of a file; None for a number that is not finite."""
+        """Return plain values for the header of a file: NaN as None, infinities as text."""
         return {
             "learner": str(self.learner),
             "seconds": plain_json(float(self.seconds)),
@@ -55,21 +54,6 @@ class FitReport:
             warnings=tuple(str(w) for w in record["warnings"]),
             label=None if record.get("label") is None else str(record["label"]),
         )
-
-
-def plain_json(value: object) -> Any:
-    """A value as JSON has it: NumPy's own made Python's, NaN and infinity None, the rest text."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain_json(item) for item in value]
-    return str(value)
 
 
 def _number(value: Any) -> float:
