@@ -45,7 +45,7 @@ def tiny() -> ClassifiedEiNet:
     return ClassifiedEiNet(base, dataclasses.replace(net, temperature=1.5))
 
 
-@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("listed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_query_answers_from_one_distribution(
     tiny: ClassifiedEiNet, listed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

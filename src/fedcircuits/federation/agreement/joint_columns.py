@@ -26,7 +26,6 @@ from fedcircuits.errors import ClientError, FedcircuitsError
 from fedcircuits.federation.agreement._shared.aligned import (
     aligned_indices,
     assign_classes,
-    choice_of,
     cluster_everywhere,
     common_rows,
     spaces_with_label,
@@ -217,7 +216,7 @@ def _step(
         client: m.Branch(
             number,
             plan.jobs[client],
-            choice_of(server, client, plan.numbers),
+            server.choice(client, plan.numbers),
             n_classes,
             per_row,
             packed,

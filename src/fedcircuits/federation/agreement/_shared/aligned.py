@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedcircuits.arrays import Bytes, FloatArray, IntArray
+from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import ClientError, FederationError, StorageError
 from fedcircuits.federation.plan.indicator import feature_indicator
 from fedcircuits.federation.plan.subspaces import Subspace, subspaces
@@ -51,16 +51,11 @@ def aligned_share(server: Server) -> float:
     )
 
 
-def choice_of(server: Server, client: str, numbers: IntArray) -> Bytes:
-    """Which of a client's aligned rows have these numbers, as it travels."""
-    return server.choice(client, numbers)
-
-
 def name_rows(server: Server, client: str, numbers: IntArray) -> str:
     """A name for some of a client's aligned rows (n,), sorted; the client is sent it once."""
     name = fingerprint(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())[:16]
     if (client, name) not in server.named_rows:
-        request = m.NameRows(name, choice_of(server, client, numbers))
+        request = m.NameRows(name, server.choice(client, numbers))
         server.call(m.NAME_ROWS, {client: request})
         server.named_rows.add((client, name))
     return name
@@ -92,7 +87,7 @@ def assign_classes(
         nothing = np.zeros((0, n_classes), dtype=np.float16)
         alone = tables is not None and int(mine.sum()) < server.n_rows[client]
         table = tables[client].astype(np.float16) if alone and tables is not None else nothing
-        choice = choice_of(server, client, numbers)
+        choice = server.choice(client, numbers)
         packed, source = pack_codes(classes[mine], n_classes), CLUSTERS if tables else None
         requests[client] = m.Assign(group, source, choice, packed, table)
     server.call_unless_repeated(m.ASSIGN, requests)

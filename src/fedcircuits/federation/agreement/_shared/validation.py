@@ -16,7 +16,7 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.density.tilt import log_within_states, n_states_of, state_values
 from fedcircuits.errors import ClientError
-from fedcircuits.federation.agreement._shared.aligned import choice_of, name_rows
+from fedcircuits.federation.agreement._shared.aligned import name_rows
 from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.remote import RemoteDensity
@@ -45,7 +45,7 @@ def ask_by_number(
 def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]:
     """Fits inside use these aligned rows and a share of the others; afterwards all rows again."""
     everything = dict.fromkeys(server.clients, m.UseRows(np.zeros(0, dtype=np.uint8), 1.0))
-    some = {c: m.UseRows(choice_of(server, c, numbers), share) for c in server.clients}
+    some = {c: m.UseRows(server.choice(c, numbers), share) for c in server.clients}
     server.call(m.USE_ROWS, some)
     before, server.in_use = server.in_use, numbers
     try:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.row_codes import N_LEAVES
 from fedcircuits.density.tilt import by_class, log_softmax
-from fedcircuits.learners.hclt.head.fit_head import MORE_STEPS, HeadOptions, boost_until_held_out
+from fedcircuits.learners.hclt.head.fit_head import (
+    HeadOptions,
+    boost_until_held_out,
+    with_more_steps,
+)
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost, boost_numbers
 from fedcircuits.learners.hclt.sample import Sample
@@ -69,7 +72,7 @@ def fit_code_trees(
     assert train.values is not None
     n_classes = int(every.labels.max()) + 1
     sizes, first = boost_until_held_out(train, out, n_classes, options, seed)
-    final = replace(sizes, n_steps=max(round(MORE_STEPS * sizes.n_steps), 1))
+    final = with_more_steps(sizes)
     trees = _boosted(every, options, final, seed)
     outputs = trees.outputs(rows.values)
     outputs[held] = first.outputs(rows.values[held])
@@ -103,7 +106,7 @@ def fit_trees_on_codes(
     assert out.values is not None
     n_classes = int(rows.labels.max()) + 1
     sizes, first = boost_until_held_out(train, out, n_classes, options, seed)
-    final = replace(sizes, n_steps=max(round(MORE_STEPS * sizes.n_steps), 1))
+    final = with_more_steps(sizes)
     trees, base = _boosted(rows, options, final, seed), base_of(rows, n_classes)
     return replace(trees, baseline=trees.baseline - base), first.outputs(out.values) - base
 
@@ -151,7 +154,7 @@ def small_tree(rows: Sample, outputs: FloatArray, options: HeadOptions, seed: in
     return replace(tree, value=value, baseline=np.zeros(1))
 
 
-def _boosted(rows: Sample, options: HeadOptions, sizes: Any, seed: int) -> BoostedTrees:
+def _boosted(rows: Sample, options: HeadOptions, sizes: BoostOptions, seed: int) -> BoostedTrees:
     assert rows.values is not None
     assert rows.labels is not None
     return boost(rows.values, rows.labels, rows.weights, options.n_codes, sizes, seed)
