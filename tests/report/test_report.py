@@ -141,6 +141,18 @@ def test_a_report_about_a_federation_says_who_sent_what(
     assert page.stat().st_size < 5_000_000
 
 
+def test_a_report_of_rows_without_the_label_has_no_scores_of_it(
+    fed: fc.FederatedCircuit, tmp_path: Path
+) -> None:
+    label = fed.fitted.label
+    known = pd.concat(split_rows().values(), axis=1).loc[:, lambda f: ~f.columns.duplicated()]
+    page = fed.report(tmp_path / "r.html", known.drop(columns=label, errors="ignore"))
+    assert "gain in nats" in page.read_text()
+    assert "gain in AUC" not in page.read_text()
+    with pytest.raises(fc.FedcircuitsError, match="did you mean"):
+        fed.contributions(known, label + "x")
+
+
 def test_times_are_of_the_run_and_never_in_the_file(
     fed: fc.FederatedCircuit, tmp_path: Path
 ) -> None:

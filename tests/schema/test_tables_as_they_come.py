@@ -16,6 +16,7 @@ import fedcircuits as fc
 from fedcircuits.errors import FedcircuitsWarning, FederationError, QueryError, SchemaError
 from fedcircuits.schema import read
 from fedcircuits.schema.events.parse import from_texts
+from fedcircuits.schema.reading.known import read_known
 
 ROWS = pd.DataFrame({"name": ["Ä", "b; c", "d"], "x": [1.5, -2.25, 1000.0], "n": [1, 2, 3]})
 
@@ -447,3 +448,25 @@ def test_an_empty_column_is_left_out_with_a_warning() -> None:
         fc.learn(frame.assign(b="?"), label="y", learner="factorised", missing_values=["?"])
     with pytest.raises(SchemaError, match="'b': not one value is observed"):
         fc.learn(frame, label="b", learner="factorised")
+
+
+def test_few_rows_for_a_known_schema_are_read_as_people_write_them() -> None:
+    frame = pd.DataFrame(
+        {
+            "share": np.linspace(0, 1, 60),
+            "since": pd.date_range("2024-01-01", periods=60),
+            "kind": ["a", "?"] * 30,
+        }
+    )
+    schema = fc.Schema.infer(frame)
+    file = io.BytesIO(b"share;since;kind\n0,41;17.11.2024;a\nk.A.;n/a;?\n0.5;Nov 3, 2024;a\n")
+    with pytest.warns(fc.FedcircuitsWarning, match=r"column 'share': read as missing: 'k\.A\.'"):
+        rows = read_known(file, schema)
+    assert rows["share"].tolist()[::2] == [0.41, 0.5]
+    assert rows["share"].isna().tolist() == rows["since"].isna().tolist() == [False, True, False]
+    assert rows["since"].tolist()[::2] == ["2024-11-17", "2024-11-03"]
+    assert rows["kind"].tolist() == ["a", "?", "a"]  # a category is what it is
+    twice = pd.DataFrame({"share": ["0,1", "-"]}, index=[7, 7])
+    with pytest.warns(fc.FedcircuitsWarning, match="read as missing: '-'"):
+        assert read_known(twice, schema)["share"].tolist()[0] == 0.1
+    assert read_known(pd.DataFrame({"share": ["1,234"]}), schema)["share"].tolist() == ["1,234"]

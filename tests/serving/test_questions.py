@@ -12,7 +12,10 @@ import pytest
 import fedcircuits as fc
 from contracts.engine import table
 from fedcircuits.errors import ImpossibleEvidenceError, QueryError
+from fedcircuits.serving.examples import examples
+from fedcircuits.serving.explorer import Explorer
 from fedcircuits.serving.questions import Limits, Questions, TooMuchError
+from fedcircuits.serving.worker import answer
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +69,30 @@ def test_limits_are_counted_before_anything_is_done(voting: Any) -> None:
         questions.log_prob([{}] * 4, "error")
     with pytest.raises(TooMuchError, match="at most 4 samples a request, found 6"):
         questions.sample(2, None, [{}] * 3, None, "error")
+
+
+def test_every_answer_about_dates_and_times_is_json() -> None:
+    days = pd.Series(pd.date_range("2024-01-01", periods=120, freq="2D"))
+    rows = pd.DataFrame(
+        {
+            "day": days,
+            "at": days + pd.to_timedelta(np.arange(120) * 7, unit="min"),
+            "clock": [(d + pd.Timedelta(minutes=k)).time() for k, d in enumerate(days)],
+            "took": pd.to_timedelta(np.arange(120) * 61, unit="s"),
+            "x": np.linspace(0, 1, 120),
+            "y": ["a", "b"] * 60,
+        }
+    )
+    kinds = {"day": "count", "at": "continuous", "took": "continuous"}
+    model = fc.learn(rows, label="y", learner="mixture", kinds=kinds)
+    kinds_of = pytest.importorskip("fedcircuits.serving.requests").QUESTIONS
+    asked = examples(model)
+    assert len(asked["predict_proba"]["rows"][0]["day"]) == 10  # no time of day
+    explored = {"given": {"y": "a"}, "without": []}
+    asked = {name: kinds_of[name](**body).model_dump() for name, body in asked.items()}
+    asked |= {f"explore_{name}": explored for name in ("answer", "complete", "sample")}
+    found = {name: answer(Explorer(model, Limits()), name, body) for name, body in asked.items()}
+    assert {name for name, reply in found.items() if reply["status"] != 200} == set()
+    drawn = json.loads(json.dumps(found, allow_nan=False))["explore_sample"]["answer"]["rows"][0]
+    assert pd.Timestamp(drawn["day"]).strftime("%Y-%m-%d") == drawn["day"]
+    assert len(drawn["at"]) > 10

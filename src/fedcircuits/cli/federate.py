@@ -10,7 +10,8 @@ from fedcircuits.cli import held_out
 from fedcircuits.cli.federation_file import FederationFile, read_federation
 from fedcircuits.cli.output import Output
 from fedcircuits.errors import FederationError
-from fedcircuits.schema import read as read_table
+from fedcircuits.schema import read
+from fedcircuits.schema.reading.known import read_known
 
 if TYPE_CHECKING:
     from fedcircuits.federation.model.federated_circuit import FederatedCircuit
@@ -27,21 +28,22 @@ def run(
     """Train as the federation file says, save the model, and show what was sent."""
     from fedcircuits.api.federate import federate
 
-    read = read_federation(file)
-    to = check_output(read, output)
-    settings = dict(read.settings)
+    asked = read_federation(file)
+    to = check_output(asked, output)
+    settings = dict(asked.settings)
     if engine is not None:
         settings["engine"] = engine
     start = time.perf_counter()
-    with out.progress() as progress, read.source.naming_lines():
-        fed = federate(read.clients, progress=progress, **settings)
+    with out.progress() as progress, asked.source.naming_lines():
+        fed = federate(asked.clients, progress=progress, **settings)
     fed.save(to)
     seconds = time.perf_counter() - start
     show(out, fed)
     out.say(f"trained in {seconds:.1f} s; saved to {to} ({to.stat().st_size} bytes)")
     rows, found = None, None
     if test is not None:
-        rows = read_table(test).replace(list(settings.get("missing_values", [])), None)
+        rows = read(test).replace(list(settings.get("missing_values", [])), None)
+        rows = read_known(rows, fed.schema)
         found = held_out.scores(fed, rows, settings.get("label"))
         held_out.show(out, found, len(rows), "--test")
     if report is not None:

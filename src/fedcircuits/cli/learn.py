@@ -23,6 +23,7 @@ from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, SchemaError
 from fedcircuits.report.meanings import explained
 from fedcircuits.schema import Schema, read
 from fedcircuits.schema.images import LABEL
+from fedcircuits.schema.reading.known import read_known
 from fedcircuits.schema.reading.parquet import ParquetFile, is_parquet
 
 # Rows of a file that is not read whole, on which models are scored.
@@ -83,7 +84,8 @@ def run(
     if isinstance(rows, pd.DataFrame):
         unlearned = [name for name in rows.columns if name not in model.schema]  # it was said
         rows = rows.drop(columns=unlearned)
-        tests = None if tests is None else tests.drop(columns=unlearned, errors="ignore")
+        if tests is not None:
+            tests = read_known(tests.drop(columns=unlearned, errors="ignore"), model.schema)
         known = rows.replace(missing_values, None)
     mean = model.mean_log_prob(known)
     out.say(f"{model!r}")

@@ -47,22 +47,23 @@ def run(
     painted = is_picture(output)
     if painted and question not in ("mpe", "sample", "impute"):
         raise QueryError(f"--{question} answers with a table: write it to CSV or Parquet")
+    schema = model.schema
     evidence: Any = (
-        read_rows(rows, sep) if rows is not None else from_texts(model.schema, given, "--given")
+        read_rows(rows, sep, schema) if rows is not None else from_texts(schema, given, "--given")
     )
     if question == "log-prob":
-        scored = model.log_prob(read_rows(value, sep), unknown=how).to_frame()
+        scored = model.log_prob(read_rows(value, sep, schema), unknown=how).to_frame()
         out.frame("log-density, nats", scored, output)
         out.say(f"mean {scored['log_prob'].mean():.6g} nats over {len(scored)} row(s)")
     elif question == "mpe":
-        completed = model.mpe(read_rows(value, sep), unknown=how, as_images=painted)
+        completed = model.mpe(read_rows(value, sep, schema), unknown=how, as_images=painted)
         method = "exact" if model.mpe_is_exact else "decoding"
         _completed(out, f"most probable completion ({method})", completed, output)
     elif question == "sample":
         drawn = model.sample(value, evidence, seed=seed, unknown=how, as_images=painted)
         _completed(out, "samples", drawn, output)
     elif question == "impute":
-        filled = model.impute(read_rows(value, sep), unknown=how, as_images=painted)
+        filled = model.impute(read_rows(value, sep, schema), unknown=how, as_images=painted)
         _completed(out, "rows with gaps filled", filled, output)
     elif question == "probability":
         event = from_texts(model.schema, value, "--probability")

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcircuits.density.pictures import PICTURES, Pictures, read_images
-from fedcircuits.schema import read
+from fedcircuits.schema import Schema
+from fedcircuits.schema.reading.known import read_known
 from fedcircuits.schema.reading.parquet import is_parquet
 
 
@@ -15,9 +16,9 @@ def holds_images(path: Path) -> bool:
     return (path.is_dir() and not is_parquet(path)) or path.suffix.lower() == ".npz"
 
 
-def read_rows(path: Path, sep: str | None) -> Any:
-    """Return the rows of a path: a DataFrame, or an array of images."""
-    return read_images(path)[0] if holds_images(path) else read(path, sep=sep)
+def read_rows(path: Path, sep: str | None, schema: Schema) -> Any:
+    """Return the rows of a path for a model: a DataFrame, or an array of images."""
+    return read_images(path)[0] if holds_images(path) else read_known(path, schema, sep=sep)
 
 
 def is_picture(path: Path | None) -> bool:

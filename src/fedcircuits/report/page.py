@@ -18,7 +18,8 @@ from fedcircuits.errors import FedcircuitsError, unknown_name
 from fedcircuits.report import about_federation, figures, networks, scores
 from fedcircuits.report.meanings import explained
 from fedcircuits.report.section import Section
-from fedcircuits.schema import Data, Variable, read
+from fedcircuits.schema import Data, Variable
+from fedcircuits.schema.reading.known import read_known
 from fedcircuits.schema.times import DAY, to_numbers
 
 SAMPLES = 5000
@@ -53,7 +54,7 @@ def write_report(
     target = Path(path)
     if target.is_dir() or not target.parent.exists():
         raise FedcircuitsError(f"cannot write {target}: not a file in an existing folder")
-    frame = None if rows is None else read(rows)
+    frame = None if rows is None else read_known(rows, model.schema)
     label = label or trained_for(model)
     if label is not None and label not in model.schema:
         raise FedcircuitsError(unknown_name("variable", label, model.schema.names, "the model"))

@@ -68,7 +68,7 @@ def _short(variable: Variable, value: Any) -> Any:
     if variable.is_coded:
         return value
     if variable.time is not None:
-        return str(value)[:19]
+        return str(value)[: 10 if variable.time == "date" else 19]
     return float(f"{float(value):.4g}") if variable.kind == "continuous" else int(value)
 
 

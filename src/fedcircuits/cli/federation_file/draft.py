@@ -20,6 +20,7 @@ import pandas as pd
 from fedcircuits.errors import FedcircuitsWarning, FederationError, SchemaError, unknown_name
 from fedcircuits.schema import Schema, Variable
 from fedcircuits.schema.identifiers import identifiers
+from fedcircuits.schema.reading.known import SPELLINGS
 
 MOST_CLASSES = 20
 LABEL_NAMES = (
@@ -34,10 +35,6 @@ LABEL_NAMES = (
     "response",
 )
 ID_NAME = re.compile(r"(^|_|\b)(id|key|uuid|nr|no|number|code)($|_|\b)|id$", re.IGNORECASE)
-# Texts that stand for a missing value in a column that otherwise holds numbers.
-SPELLINGS = re.compile(
-    r"\?|-+|\.|\*|n\.?\s*a\.?|k\.?\s*a\.?|unknown|missing|none|nil|unbekannt|not available", re.I
-)
 SETTINGS = {
     (True, False): ("horizontal", "rows split: every file has the same columns"),
     (False, True): ("vertical", "columns split: the files share no column but the id"),

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, QueryError, unknown_name
 from fedcircuits.report.scores import label_scores
-from fedcircuits.schema import Data, read
+from fedcircuits.schema import Data
+from fedcircuits.schema.reading.known import read_known
 
 MOST_FOR_SHAPLEY = 6  # clients: 2**6 coalitions are scored
 SCORES = ("log-loss", "AUC", "nats")
@@ -33,9 +34,13 @@ def contributions(fed: Any, rows: Data, label: str | None = None) -> pd.DataFram
     Args:
         fed: a gathered federation.
         rows: held-out rows.
-        label: the variable whose prediction is scored; none for the density alone.
+        label: the variable whose prediction is scored; where there is none, or the rows lack it,
+            the density alone.
     """
-    frame = read(rows)
+    frame = read_known(rows, fed.schema)
+    if label is not None and label not in fed.schema:
+        raise QueryError(unknown_name("variable", label, fed.schema.names, "the model"))
+    label = label if label in frame.columns else None
     clients = list(fed.clients)
     if len(clients) < 2:
         raise FederationError("contributions compare clients: this federation has one")
