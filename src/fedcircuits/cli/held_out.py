@@ -74,7 +74,7 @@ def scores(
     if model.schema[label].outcomes is None:
         truth = rows[label].to_numpy(dtype=float)
         error = model.predict(rows, label, unknown="missing").to_numpy(dtype=float) - truth
-        mean = float(single[label].expectation(label))
+        mean = single[label].expectation(label) if prior is None else prior[label].mean()
         found["root mean square error"] = [
             float(np.sqrt(np.mean(error**2))),
             float(np.sqrt(np.mean((truth - mean) ** 2))),
