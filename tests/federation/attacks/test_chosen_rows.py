@@ -79,7 +79,10 @@ def test_fits_that_leave_out_one_row_more_do_not_tell_it() -> None:
     for row in range(16):
         shares = []
         for at, rows in enumerate((base, [*base, row])):
-            asked = server.ask("use_rows", m.UseRows(choice(rows), 0.0), m.Ready)
+            name = f"{row} {at}"
+            asked = server.ask("name_rows", m.NameRows(name, choice(rows)), m.Ready)
+            assert isinstance(asked, m.Ready)
+            asked = server.ask("use_rows", m.UseRows(name, 0.0), m.Ready)
             assert isinstance(asked, m.Ready)
             job = Job(JobId(JobKind.SUBSPACE, 2 * row + at), ("diag",))
             shares.append(share_ill(server.ask("fit", m.Fit((job,), False), m.Fitted)))

@@ -33,9 +33,13 @@ from fedcircuits.federation.agreement._shared.aligned import (
 )
 from fedcircuits.federation.agreement._shared.class_models import by_cell, class_jobs, wholes
 from fedcircuits.federation.agreement._shared.codes import CODE_STEPS, fit_by_codes
-from fedcircuits.federation.agreement._shared.heads import head_steps, with_heads
+from fedcircuits.federation.agreement._shared.heads import (
+    head_steps,
+    tilts_and_then_head,
+    with_heads,
+)
 from fedcircuits.federation.agreement._shared.latent_classes import LatentClasses, fit_tuples
-from fedcircuits.federation.agreement._shared.tilts import APPLIED, fit_tilts, tilt_steps
+from fedcircuits.federation.agreement._shared.tilts import APPLIED, tilt_steps
 from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.agreement.latent_table import (
     N_CLASSES,
@@ -166,7 +170,9 @@ class Latent(Declared):
             return None, {}
         if self.label_private and not server.label_is_shared:
             return fit_by_codes(server, head=self.head and not take.keep) or (None, {})
-        return (None if self.label_private else fit_tilts(server)), {}
+        if self.label_private:
+            return None, {}
+        return tilts_and_then_head(server, take, self.head), {}
 
     def assign(self, server: Server, model: LatentClasses, indices: IntArray) -> FloatArray:
         """Send clients each aligned row's class; return (R,) rows of each class."""

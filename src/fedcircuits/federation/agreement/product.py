@@ -20,8 +20,12 @@ import numpy as np
 
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement._shared.heads import head_steps, with_heads
-from fedcircuits.federation.agreement._shared.tilts import fit_tilts, tilt_steps
+from fedcircuits.federation.agreement._shared.heads import (
+    head_steps,
+    tilts_and_then_head,
+    with_heads,
+)
+from fedcircuits.federation.agreement._shared.tilts import tilt_steps
 from fedcircuits.federation.agreement.base import Declared
 from fedcircuits.federation.server.circuit_builder import CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import (
@@ -81,7 +85,7 @@ class ProductOfClasses(Declared):
                     else "pass label_use='sent' and id=, or use agreement='latent'"
                 )
             )
-        tilts = fit_tilts(server) if self.tilt else None
+        tilts = tilts_and_then_head(server, take, self.head) if self.tilt else None
         if tilts is None:
             return self._train_by_class(server, take)
         jobs = []

@@ -326,11 +326,12 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
     def _use_rows(self, request: m.UseRows) -> m.Ready:
         """Leave rows out of the fits that follow: validation rows, or a trial on few rows."""
         self._use = None
-        if request.share < 1 or request.choice.size:
+        if request.share < 1 or request.rows:
             rng = named_rng(self._seed, self.name, "use rows")
             use = rng.random(len(self._have())) < request.share
             use[self._aligned.rows] = False
-            use[self._aligned.chosen(request.choice)] = True
+            aligned = self._aligned
+            use[aligned.named(request.rows) if request.rows else aligned.rows] = True
             self._use = self._parts.chosen(use)
         return m.Ready(len(self._have()), [])
 

@@ -93,8 +93,7 @@ class Server(Holdings):
         self.named_rows: set[tuple[str, str]] = set()
         self.in_use: IntArray | None = None
         # Who fitted tilts in turns to which rows, and the tilts: rules of a trial share them.
-        self.fitted_tilts: tuple[tuple[tuple[str, ...], bytes], dict[str, Tilt] | None] | None
-        self.fitted_tilts = None
+        self.fitted_tilts: dict[tuple[tuple[str, ...], bytes], dict[str, Tilt] | None] = {}
         self.salt = secrets.token_hex(16)
         self.keys: dict[str, str] = {}
         self._nonce, self._n_steps = secrets.token_hex(8), 0  # of sealed exchanges

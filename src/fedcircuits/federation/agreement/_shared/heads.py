@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 
 from fedcircuits.density.tilt import Tilt
@@ -12,7 +13,9 @@ from fedcircuits.federation.agreement._shared.heads_across import (
     columns_of,
     heads_across,
     n_classes_of,
+    tilts_without,
 )
+from fedcircuits.federation.agreement._shared.tilts import fit_tilts
 from fedcircuits.federation.client.label.tilting import tables_of
 from fedcircuits.federation.server.cross_scores import MOST_SCORED, those_after
 from fedcircuits.federation.server.fitted_parts import (
@@ -35,6 +38,20 @@ def head_steps(facts: Facts) -> tuple[Step, ...]:
     if facts.setting == "horizontal":
         return (step(m.FIT_HEAD), step(m.SCORE_HEADS))
     return STEPS
+
+
+def tilts_and_then_head(server: Server, take: TakeModels, head: bool) -> dict[str, Tilt] | None:
+    """Every client's tilt, as `fit_tilts`, where trees may be pooled with it afterwards.
+
+    Args:
+        server: the run.
+        take: how models are taken.
+        head: whether a head is wanted.
+    """
+    if head and not take.keep and server.setting != "horizontal":
+        with suppress(RefusedError):  # then there is no head
+            tilts_without(server)
+    return fit_tilts(server)
 
 
 def with_heads(

@@ -19,7 +19,6 @@ from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import aligned_rows, name_rows
 from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.agreement._shared.tilts import TRIES, fit_tilts, scored_by_others
-from fedcircuits.federation.agreement._shared.validation import only_rows
 from fedcircuits.federation.client.label.tilting import tables_of
 from fedcircuits.federation.server.fitted_parts import FittedParts
 from fedcircuits.federation.server.heads import ClientHead, gains_for_certain
@@ -32,7 +31,6 @@ from fedcircuits.federation.wire.steps import MANY, Step, step
 HELD_SHARE, MOST_HELD, LEAST_HELD = 0.2, 10_000, 200
 STEPS: tuple[Step, ...] = (
     *KEYS,
-    step(m.USE_ROWS, 2),
     step(m.NAME_ROWS, MANY),
     step(m.FIT_CODE_TREES, TRIES),
     step(m.FIT_TREES_ON_CODES, TRIES),
@@ -248,16 +246,31 @@ class Attempt:
 
 def heads_across(server: Server) -> dict[str, ClientHead]:
     """Every client's trees and the pool of all; none where too few rows or no trees are there."""
+    groups, pooler, held = left_out(server)
+    tilts = tilts_without(server)
+    made = None if tilts is None else attempt(server, tilts, groups, pooler, held)
+    return {} if made is None else made.border.heads(made.on_codes, made.pooled)
+
+
+def left_out(server: Server) -> tuple[dict[str, list[str]], str, IntArray]:
+    """Clients in groups, the one that pools, and the rows (n,) that fits of a head leave out."""
     groups = groups_of(server)
     pooler, rows = rows_to_pool(server, groups)
     n_held = min(MOST_HELD, int(HELD_SHARE * rows.size))
-    held = np.sort(named_rng(server.seed, "head").permutation(rows)[:n_held])
+    return groups, pooler, np.sort(named_rng(server.seed, "head").permutation(rows)[:n_held])
+
+
+def tilts_without(server: Server) -> dict[str, Tilt] | None:
+    """Every client's tilt, fitted to the rows that a head does not leave out, if they are enough.
+
+    Tables of all rows go on from these: they are fitted first.
+    """
+    if len(server.clients) < 2 or not server.label_is_shared:
+        return None
+    groups, _, held = left_out(server)
     if not enough(server, groups, held):
-        return {}
-    with only_rows(server, np.setdiff1d(aligned_rows(server), held), 0.0):
-        tilts = fit_tilts(server)
-    made = None if tilts is None else attempt(server, tilts, groups, pooler, held)
-    return {} if made is None else made.border.heads(made.on_codes, made.pooled)
+        return None
+    return fit_tilts(server, within=np.setdiff1d(aligned_rows(server), held))
 
 
 def gain_of_head(server: Server, tilts: Mapping[str, Tilt], judged: IntArray) -> float:

@@ -3,7 +3,8 @@
 The objective is convex and additive over columns. A client whose turn it is fits the tables of its
 own columns; the scores of the same rows from other clients' columns are a fixed offset. Two turns
 each end close to the tables of all columns in one place. Scores pass the server sealed. Where no
-row is at all clients, each fits to the rows that another one holds too.
+row is at all clients, each fits to the rows that another one holds too. Tables of some of the rows
+are made in one turn each, and those of all rows go on from them with one more.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def tilt_steps(facts: Facts) -> tuple[Step, ...]:
     return (*turns, step(m.FIT_TILT, TURNS * TRIES), *APPLIED)
 
 
-def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
+def fit_tilts(
+    server: Server, *, mixed: bool = False, within: IntArray | None = None
+) -> dict[str, Tilt] | None:
     """Every client's tilt; None where a client lacks the label, or its learner has none.
 
     Nor is there one where columns are split and hardly a row is aligned. A client that is lost in a
@@ -55,6 +58,7 @@ def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
     Args:
         server: the run.
         mixed: whether tables of a single client will be averaged with others'.
+        within: (n,) rows to fit to, where clients hold different columns; None for all.
     """
     assert server.label is not None
     if not server.label_is_shared or not all(server.tilts[c] for c in server.clients):
@@ -68,28 +72,52 @@ def fit_tilts(server: Server, *, mixed: bool = False) -> dict[str, Tilt] | None:
         return {client: tilt_of(reply.tables) for client, reply in found.items()}
     common, some = common_rows(server), aligned_rows(server)
     rows = common if 2 * common.size >= some.size else some
-    if server.in_use is not None:  # nothing is sent about the others
-        rows = np.intersect1d(rows, server.in_use)
+    for only in (server.in_use, within):  # nothing is sent about the others
+        rows = rows if only is None else np.intersect1d(rows, only)
+    turns = TURNS if server.in_use is None and within is None else 1
     nowhere = np.zeros(0, dtype=np.int64)  # without an id nothing is aligned
     while True:
         mine = {c: np.intersect1d(server.aligned.get(c, nowhere), rows) for c in server.clients}
         if min(each.size for each in mine.values()) < max(LEAST_ROWS, server.min_rows):
             return None
         asked = (tuple(server.clients), np.ascontiguousarray(rows).tobytes())
-        if server.fitted_tilts is not None and server.fitted_tilts[0] == asked:
-            return server.fitted_tilts[1]
+        if asked in server.fitted_tilts:
+            return server.fitted_tilts[asked]
         try:
-            server.fitted_tilts = asked, _in_turns(server, mine)
+            server.fitted_tilts[asked] = _in_turns(
+                server, mine, _fitted_before(server, rows), turns
+            )
         except RefusedError:
             raise
         except ClientError as error:  # tables were fitted in view of its own: they begin again
             drop_or_raise(server, error.client, error)
 
 
-def _in_turns(server: Server, mine: Mapping[str, IntArray]) -> dict[str, Tilt] | None:
-    """Every client's tilt, given the rows (n,) that each fits to."""
-    tilts: dict[str, Tilt] = {}
-    for _ in range(TURNS):
+def _fitted_before(server: Server, rows: IntArray) -> dict[str, Tilt]:
+    """Tilts of the same clients, fitted to the most of these rows (n,) and no others."""
+    found: dict[str, Tilt] = {}
+    most = 0
+    for (clients, name), tilts in server.fitted_tilts.items():
+        some = np.frombuffer(name, dtype=np.int64)
+        fits = bool(tilts) and clients == tuple(server.clients) and some.size > most
+        if fits and np.isin(some, rows).all():
+            found, most = tilts or {}, some.size
+    return found
+
+
+def _in_turns(
+    server: Server, mine: Mapping[str, IntArray], before: Mapping[str, Tilt], turns: int
+) -> dict[str, Tilt] | None:
+    """Every client's tilt.
+
+    Args:
+        server: the run.
+        mine: rows (n,) that each client fits to.
+        before: tilts to go on from with one turn each, fitted to some of the rows.
+        turns: of each client where there are none.
+    """
+    tilts = dict(before)
+    for _ in range(1 if before else turns):
         for client in server.clients:
             made = _turn(server, client, tilts, mine[client])
             if made is None:

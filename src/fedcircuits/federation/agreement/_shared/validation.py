@@ -44,8 +44,8 @@ def ask_by_number(
 @contextmanager
 def only_rows(server: Server, numbers: IntArray, share: float) -> Iterator[None]:
     """Fits inside use these aligned rows and a share of the others; afterwards all rows again."""
-    everything = dict.fromkeys(server.clients, m.UseRows(np.zeros(0, dtype=np.uint8), 1.0))
-    some = {c: m.UseRows(server.choice(c, numbers), share) for c in server.clients}
+    everything = dict.fromkeys(server.clients, m.UseRows("", 1.0))
+    some = {c: m.UseRows(name_rows(server, c, numbers), share) for c in server.clients}
     server.call(m.USE_ROWS, some)
     before, server.in_use = server.in_use, numbers
     try:

@@ -15,9 +15,8 @@ from fedcircuits.federation.client.dispatch import handles, seconds_since
 from fedcircuits.federation.client.label.heads import LEAST_CLASS_ROWS, log_of_label, pooled
 from fedcircuits.federation.client.label.tilting import (
     TILT,
-    packed_scores,
+    packed_levels,
     unpacked_levels,
-    unpacked_scores,
 )
 from fedcircuits.federation.client.mailbox import Expected
 from fedcircuits.federation.client.state import ClientState
@@ -83,7 +82,7 @@ class HeadsAcross(ClientState):
             seed,
             (request.leaf, request.width) if request.leaf else None,
         )
-        outputs = self._sealed(packed_scores(by_class(made.outputs[named])), request.held, ALONE)
+        outputs = self._sealed(packed_levels(by_class(made.outputs[named])), request.held, ALONE)
         codes = []
         for to in request.to:
             rows = self._aligned.named(to.rows)
@@ -118,7 +117,7 @@ class HeadsAcross(ClientState):
         )
         scores = np.zeros((len(table), n_classes))
         scores[rows[held[rows]]] = by_class(outputs)
-        sealed = self._sealed(packed_scores(scores[named]), request.held, ACROSS)
+        sealed = self._sealed(packed_levels(scores[named]), request.held, ACROSS)
         return m.TreesOnCodesFitted(own, trees, sealed, seconds_since(start))
 
     def _rows_of(
@@ -164,8 +163,7 @@ class HeadsAcross(ClientState):
             layer = 0
             if isinstance(each, m.GroupPiece):
                 layer = 1 + each.group + (what == ACROSS) * request.n_groups
-            read = unpacked_levels if what == TILT else unpacked_scores
-            scores[layer, at] += read(values, (each.n_rows, n_classes))
+            scores[layer, at] += unpacked_levels(values, (each.n_rows, n_classes))
         log_tilt, labels = log_softmax(request.c + scores[0, take]), codes[named[take]]
         alone, across = np.split(scores[1:, take], 2)
         pool, better = pooled(log_tilt, list(alone), labels), False

@@ -34,9 +34,14 @@ MODELS = (
 
 @dataclass(frozen=True)
 class UseRows(Message):
-    """Server: fit on chosen aligned rows and a share of the others, until the next such message."""
+    """Server: fit on some aligned rows and a share of the others, until the next such message.
 
-    choice: Array
+    Attributes:
+        rows: name of the aligned rows; empty for all.
+        share: of the others.
+    """
+
+    rows: str
     share: float
 
 
