@@ -47,6 +47,7 @@ from fedcircuits.federation.agreement.independent import Independent
 from fedcircuits.federation.agreement.latent import Latent, automatic_clusters
 from fedcircuits.federation.agreement.product import ProductOfClasses
 from fedcircuits.federation.server.fitted_parts import TakeModels
+from fedcircuits.federation.server.gauge import CLOSE_FOR_A_TRIAL
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.why import TAKEN, Candidate, Why
 from fedcircuits.federation.wire import requests as m
@@ -122,6 +123,7 @@ def choose(
             try:
                 found = rule.train(server, replace(take, keep=True))
                 tilts = found.tilts or tilts
+                found = replace(found, close=CLOSE_FOR_A_TRIAL)
                 scores[rule] = judge(server, *rule.glue(found), judged)
             except RefusedError as error:
                 refused[rule] = str(error)

@@ -18,6 +18,7 @@ from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import MALFORMED, ClientError, FedcircuitsError
+from fedcircuits.federation.server.gauge import CLOSE
 from fedcircuits.federation.server.heads import ClientHead
 from fedcircuits.federation.server.server import Reply, Request, Server
 from fedcircuits.federation.wire import requests as m
@@ -72,6 +73,7 @@ class FittedParts:
         heads: boosted trees of the label, by client; empty where there are none.
         head_scores: what each client's rows score under the others' heads, where rows are split.
         reports: of learners about their fits, by client and job.
+        close: how near marginals of p(x) come to those of m(x), where there are tilts (`gauge.py`).
     """
 
     schema: Schema
@@ -84,6 +86,7 @@ class FittedParts:
     heads: dict[str, ClientHead] = field(default_factory=dict)
     head_scores: dict[str, m.HeadScores] = field(default_factory=dict)
     reports: Reports = field(default_factory=dict)
+    close: float = CLOSE
 
     def without(self, client: str) -> FittedParts:
         """Return the fitted parts without one client's models."""

@@ -24,18 +24,22 @@ from fedcircuits.federation.client.label.tilting import masses_by_class
 from fedcircuits.federation.server.remote import RemoteDensity, masses_remotely
 from fedcircuits.federation.wire.transport import RefusedError
 
-# Half the sum over states of |p - m| of a column that is close enough; most passes.
-CLOSE, MOST_PASSES = 3e-4, 50
+# Half the sum over states of |p - m| of a column that is close enough, for a model and for a
+# trial of rules; most passes.
+CLOSE, CLOSE_FOR_A_TRIAL, MOST_PASSES = 3e-4, 1e-2, 50
 _LEAST_MASS = 1e-12
 
 
-def gauged(tilt: Tilt, structure: Structure, parts: Sequence[Density]) -> Tilt:
+def gauged(
+    tilt: Tilt, structure: Structure, parts: Sequence[Density], close: float = CLOSE
+) -> Tilt:
     """Return a tilt with the same p(y | x) whose p(x) has the marginals of m(x).
 
     Args:
         tilt: c and g.
         structure: sums and products of m over its parts.
         parts: models, here or at clients.
+        close: half the sum over states of |p - m| of a column that is enough.
     """
     columns = [name for name in tilt.columns if any(name in part.schema for part in parts)]
     known = np.flatnonzero(np.isfinite(tilt.c))
@@ -46,7 +50,7 @@ def gauged(tilt: Tilt, structure: Structure, parts: Sequence[Density]) -> Tilt:
     nothing = Tilt(mine.columns, np.zeros(1), zeros, mine.counts.sum(keepdims=True))
     try:
         _, wanted = _masses(nothing, structure, parts)
-        h = _nearest(asked, wanted, structure, parts)
+        h = _nearest(asked, wanted, structure, parts, close)
     except RefusedError:  # a client refuses: what classes share stays as fitted
         return tilt
     shared = dict(zip(columns, h, strict=True))
@@ -55,7 +59,7 @@ def gauged(tilt: Tilt, structure: Structure, parts: Sequence[Density]) -> Tilt:
 
 
 def _nearest(
-    tilt: Tilt, wanted: FloatArray, structure: Structure, parts: Sequence[Density]
+    tilt: Tilt, wanted: FloatArray, structure: Structure, parts: Sequence[Density], close: float
 ) -> list[FloatArray]:
     """(S,) h of each column of a tilt, `wanted` (W,) being the marginals of m."""
     from scipy import optimize  # takes longer to import than the rest of the package
@@ -76,12 +80,12 @@ def _nearest(
         return log_z - float(wanted @ h), apart * unit
 
     def stop(_: FloatArray) -> None:
-        if off < CLOSE:
+        if off < close:
             raise StopIteration
 
     start = np.zeros(wanted.size)
     length = float(np.linalg.norm(loss(start)[1]))
-    if off < CLOSE:
+    if off < close:
         return by_column(start, tilt.widths)
     unit *= length
     limits = {"maxcor": 20, "maxfun": MOST_PASSES, "ftol": 0.0, "gtol": 1e-9}

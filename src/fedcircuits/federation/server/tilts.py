@@ -134,7 +134,7 @@ def glue_tilted(
     parts, owners = m[0].parts, m[0].owners
     structure, kept = m[0].below(m[1], len(parts))
     base = [parts[at] for at in kept]
-    tilt = gauged(tilt, structure, base)
+    tilt = gauged(tilt, structure, base, fitted.close)
     models, log_z = tilted(base, tilt)
     values = np.zeros((structure.n_nodes, tilt.n_classes))
     values[: kept.size] = log_z
