@@ -24,7 +24,6 @@ from fedcircuits.federation.client.label.tilting import (
 )
 from fedcircuits.federation.client.label.validation import label_log_joint, log_posteriors
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
-from fedcircuits.federation.server.tilts import mean_tables
 from fedcircuits.learners import Hclt, Mixture
 from fedcircuits.learners.hclt.tilt.additive import shared_entries
 
@@ -298,16 +297,6 @@ def test_a_trial_whose_rows_lack_classes_is_compared(rng: np.random.Generator) -
         tilted.probability({"visits": fc.above(0)}, {"u": value}) for value in (2.0, -1.0)
     )
     assert often - seldom > 0.3
-
-
-def test_tables_of_clients_that_lack_classes_agree_up_to_what_all_classes_share(
-    rng: np.random.Generator,
-) -> None:
-    truth, shared = rng.normal(size=(5, 7)), rng.normal(size=(3, 1, 7))
-    held = np.ones((3, 5, 1), dtype=bool)
-    held[0, 4], held[1, 0], held[2, :2] = False, False, False
-    found = mean_tables(np.where(held, truth + shared, 0.0), held, np.array([3.0, 1.0, 2.0]))
-    assert found - found[0] == pytest.approx(truth - truth[0])
 
 
 def test_label_log_joint_is_the_joint_for_every_class(rng: np.random.Generator) -> None:

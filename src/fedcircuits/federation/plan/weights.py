@@ -30,6 +30,19 @@ def log_shares(counts: Sequence[float] | FloatArray) -> FloatArray:
         return np.asarray(np.log(shares(counts)))
 
 
+def known_log_shares(counts: FloatArray) -> FloatArray:
+    """(Y,) logarithms of class shares; a class without a row counts as half a row."""
+    return np.asarray(np.log(np.maximum(counts, 0.5) / counts.sum()))
+
+
+def comparisons(counts: FloatArray) -> FloatArray:
+    """(Y, Y) rows by which each class is compared with each other one: a b / (a + b)."""
+    both = counts[:, None] + counts
+    found = np.divide(counts[:, None] * counts, both, out=np.zeros_like(both), where=both > 0)
+    np.fill_diagonal(found, 0.0)
+    return found
+
+
 def rho(children: Sequence[float]) -> float:
     """rho of a sum or product: the rows behind all its children together."""
     return float(np.sum(children))

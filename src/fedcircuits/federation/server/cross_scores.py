@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.federation.plan.weights import known_log_shares
 from fedcircuits.federation.wire import requests as m
 
 # Clients whose models a client scores, and how many of them count: others take the places of those
@@ -138,7 +139,7 @@ def _means(
     parts, shifts = np.arange(m.PARTS), np.arange(n_logits)
     used = [m.PARTS * at + parts for at in speak]
     used.append(m.PARTS * len(sent.clients) + shifts)
-    log_shares = np.log(counts / counts.sum())
+    log_shares = known_log_shares(counts)
     base = log_shares[1:] - log_shares[:1] if n_logits == 1 else log_shares - log_shares.mean()
     last = np.zeros((n_logits, m.PARTS + n_logits))
     last[:, :2] = base[:, None]

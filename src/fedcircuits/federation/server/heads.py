@@ -20,6 +20,7 @@ import numpy as np
 
 from fedcircuits.arrays import Arrays, FloatArray
 from fedcircuits.density.tilt import Tilt
+from fedcircuits.federation.plan.weights import comparisons, known_log_shares
 from fedcircuits.federation.server.cross_scores import fitted_pool
 from fedcircuits.federation.wire import requests as m
 
@@ -132,7 +133,7 @@ def one_head(
         made = replace(trees, value=by * trees.value, baseline=base * trees.baseline)
         parts.append(over(made, heads[client].columns, names, width))
         # The trees have the class shares of their client's rows.
-        shift += base * (log_q - np.log(own / own.sum()))
+        shift += base * (log_q - known_log_shares(own))
     joined = reduce(BoostedTrees.plus, parts)
     return joined, Pool(pool.tilt, 1.0, shift, np.arange(rows.size), pool.limit)
 
@@ -163,9 +164,9 @@ def gains_for_certain(gain: float, error: float, loss: float, share: float = LEA
 
 
 def shares_of(clients: Iterable[str], tilts: Mapping[str, Tilt]) -> dict[str, float]:
-    """Weights of clients that add up to one, by the harmonic mean of their class counts."""
-    harmonic = {c: tilts[c].counts.size / (1.0 / tilts[c].counts).sum() for c in clients}
-    return {c: float(w / sum(harmonic.values())) for c, w in harmonic.items()}
+    """Weights of clients that add up to one, by the rows with which they compare classes."""
+    rows = {c: comparisons(tilts[c].counts).sum() for c in clients}
+    return {c: float(w / sum(rows.values())) for c, w in rows.items()}
 
 
 def scaled(trees: BoostedTrees, by: float) -> BoostedTrees:

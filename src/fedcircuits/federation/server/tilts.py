@@ -10,7 +10,7 @@ ordinary circuit: every query sees density and label alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,87 +21,78 @@ from fedcircuits.circuits.queries.restrict import fold_evidence
 from fedcircuits.density import Density
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.federation.client.label.tilting import tilted_by_class
-from fedcircuits.federation.plan.weights import log_shares
+from fedcircuits.federation.plan.weights import comparisons, known_log_shares, log_shares
 from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
 from fedcircuits.federation.server.fitted_parts import FittedParts, indicator_leaf
 from fedcircuits.federation.server.gauge import gauged
 from fedcircuits.federation.server.remote import RemoteDensity, tilted_remotely
 
-# Share of all rows whose classes a client may lack and still compare the others.
-LACKED = 0.05
+# Classes up to which every pair is compared for itself.
+MOST_PAIRED = 500
 
 
 def combined(fitted: FittedParts) -> Tilt | None:
     """The clients' tilts as one; None where too few clients can compare the classes.
 
-    A column's table is the mean over the clients that hold it, weighted by the harmonic mean of
-    their class counts: one with few rows of a class knows little about separating it from others.
-    Class constants are re-based to the class shares of all rows. A client that lacks rare classes
-    compares the others; one that lacks more of the rows has no say. Together they must connect all
-    classes and hold half of each, on average.
+    A column's tables are joined over the clients that hold it (`_joined`). Class constants are
+    re-based to the class shares of all rows. Clients with two classes or more must together hold
+    half of each class, on average, and their comparisons reach from each class to each other one.
     """
-    rows = class_rows(fitted)
-    present, share = rows > 0, rows / max(rows.sum(), 1.0)
-    tilts = {
-        c: t
-        for c, t in fitted.tilts.items()
-        if (t.counts > 0).sum() > 1 and share[t.counts == 0].sum() <= LACKED
-    }
-    if not tilts or not _connected([t.counts > 0 for t in tilts.values()], present):
+    tilts, rows = fitted.tilts, class_rows(fitted)
+    present = rows > 0
+    able = {c: t for c, t in tilts.items() if (t.counts > 0).sum() > 1}
+    if not able or present.sum() < 2:
         return None
-    held = np.sum([t.counts for t in tilts.values()], axis=0)[present]
-    total = np.sum([t.counts for t in fitted.tilts.values()], axis=0)[present]
-    if (held / total).mean() < 0.5:
+    held = np.sum([t.counts for t in able.values()], axis=0)[present]
+    total = np.sum([t.counts for t in tilts.values()], axis=0)[present]
+    if (held / total).mean() < 0.5 or not _connected([t.counts for t in able.values()], present):
         return None
-    known = {c: t.counts > 0 for c, t in tilts.items()}
-    weight = {c: known[c].sum() / (1.0 / t.counts[known[c]]).sum() for c, t in tilts.items()}
-
-    def mean(of: Mapping[str, FloatArray]) -> FloatArray:
-        """(Y, S) the mean of the tables (Y, S) of some clients; 0 for a class without rows."""
-        names = sorted(of)
-        tables = np.stack([of[name][present] for name in names])
-        held = np.stack([known[name][present, None] for name in names])
-        answer = np.zeros((present.size, tables.shape[2]))
-        answer[present] = mean_tables(tables, held, np.array([weight[name] for name in names]))
-        return answer
-
-    columns = tuple(dict.fromkeys(name for c in sorted(tilts) for name in tilts[c].columns))
+    columns = tuple(dict.fromkeys(name for c in sorted(able) for name in able[c].columns))
     # Constants fitted in turns are those of whoever came last, given the tables of all others.
-    whole = [c for c in tilts if known[c][present].all()]
-    speak = sorted(tilts) if rows_are_split(fitted) or not whole else [max(whole)]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_q = np.log(share)
-        shifts = {n: tilts[n].c - np.log(tilts[n].counts / tilts[n].counts.sum()) for n in speak}
-    c = mean({n: np.where(known[n], shift, 0.0)[:, None] for n, shift in shifts.items()})[:, 0]
-    tables = [mean({n: t.of(j) for n, t in tilts.items() if j in t.columns}) for j in columns]
-    return Tilt(columns, np.asarray(c + log_q), tuple(tables), rows)
+    whole = [name for name in able if (able[name].counts[present] > 0).all()]
+    speak = sorted(able) if rows_are_split(fitted) or not whole else [max(whole)]
+    shifts = [able[c].c - known_log_shares(able[c].counts) for c in speak]
+    shifts = [np.where(np.isfinite(shift), shift, 0.0)[:, None] for shift in shifts]
+    c = _joined([able[name].counts for name in speak], shifts)[:, 0]
+    with np.errstate(divide="ignore"):
+        log_q = np.log(rows / rows.sum())
+    tables = []
+    for column in columns:
+        holders = [able[name] for name in sorted(able) if column in able[name].columns]
+        tables.append(_joined([t.counts for t in holders], [t.of(column) for t in holders]))
+    return Tilt(columns, np.where(present, c, 0.0) + log_q, tuple(tables), rows)
 
 
-def _connected(held: Sequence[BoolArray], present: BoolArray) -> bool:
-    """Whether clients that hold classes (Y,) compare all of them, some by way of others."""
-    reached = held[0]
-    for _ in held:
-        for own in held:
-            reached = reached | own if (reached & own).any() else reached
-    return bool(reached[present].all())
+def _joined(counts: Sequence[FloatArray], tables: Sequence[FloatArray]) -> FloatArray:
+    """(Y, S) one table whose differences of classes are nearest to those of some clients' (Y, S).
 
-
-def mean_tables(tables: FloatArray, held: BoolArray, weight: FloatArray) -> FloatArray:
-    """(Y, S) the weighted mean over clients of tables (C, Y, S), `held` (C, Y, 1) saying which.
-
-    What a table adds to all classes alike says nothing about them, and differs between clients
-    that hold different classes: it is chosen for each so that their tables agree best.
+    A client's difference of two classes counts by the rows that it compares them with, so that one
+    with few rows of a class says little about that class and much about others. For two classes it
+    is the mean. What all classes share is the mean by all comparisons.
     """
-    w = weight[:, None, None] * held
-    total = np.maximum(w.sum(axis=0), 1e-300)  # (Y, 1)
-    if held.all():
-        return np.asarray((w * tables).sum(axis=0) / total)
-    mask = held[:, :, 0].astype(float)  # (C, Y)
-    apart = np.where(held, (w * tables).sum(axis=0) / total - tables, 0.0).sum(axis=1)  # (C, S)
-    shared = np.diag(mask.sum(axis=1)) - (mask / total[:, 0]) @ w[:, :, 0].T
-    level = np.linalg.lstsq(shared, apart, rcond=None)[0]
-    level -= weight @ level / weight.sum()
-    return np.asarray((w * (tables + level[:, None])).sum(axis=0) / total)
+    if len(tables) == 1:
+        return tables[0]
+    rows, every = np.stack(counts), np.stack(tables)  # (C, Y), (C, Y, S)
+    if rows.shape[1] > MOST_PAIRED:  # each class with the middle of a client's classes
+        seen, by = (rows > 0)[:, :, None], rows[:, :, None]
+        middle = (seen * every).sum(axis=1, keepdims=True) / seen.sum(axis=1, keepdims=True)
+        apart = (by * (every - middle)).sum(axis=0) / np.maximum(by.sum(axis=0), 1.0)
+        return np.asarray(apart + np.average(every.mean(axis=1), axis=0, weights=rows.sum(axis=1)))
+    pairs = np.stack([comparisons(mine) for mine in counts])  # (C, Y, Y)
+    laplacians = np.eye(rows.shape[1]) * pairs.sum(axis=2)[:, :, None] - pairs
+    inverse = np.linalg.pinv(laplacians.sum(axis=0), hermitian=True)
+    apart = inverse @ (laplacians @ every).sum(axis=0)
+    by_pairs = pairs.sum(axis=(1, 2))
+    return np.asarray(apart + np.average(every.mean(axis=1), axis=0, weights=by_pairs))
+
+
+def _connected(counts: Sequence[FloatArray], present: BoolArray) -> bool:
+    """Whether comparisons lead from every class that is present to every other one."""
+    met = np.sum([comparisons(each) for each in counts], axis=0)[np.ix_(present, present)] > 0
+    reached = np.eye(len(met), dtype=bool)[0]
+    for _ in met:
+        reached = reached | met[reached].any(axis=0)
+    return bool(reached.all())
 
 
 def class_rows(fitted: FittedParts) -> FloatArray:

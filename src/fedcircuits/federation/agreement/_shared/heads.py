@@ -139,7 +139,7 @@ def _scored(
         for c, (tilt, head) in models.items()
     }
     asked = {}
-    for client in (c for c in server.clients if c in tilts and tilts[c].counts.min() > 0):
+    for client in (c for c in server.clients if c in tilts and (tilts[c].counts > 0).sum() > 1):
         after = those_after(client, sent)
         halves = client in heads
         if after or halves:

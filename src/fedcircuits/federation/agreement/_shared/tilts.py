@@ -4,7 +4,8 @@ The objective is convex and additive over columns. A client whose turn it is fit
 own columns; the scores of the same rows from other clients' columns are a fixed offset. Two turns
 each end close to the tables of all columns in one place. Scores pass the server sealed. Where no
 row is at all clients, each fits to the rows that another one holds too. Tables of some of the rows
-are made in one turn each, and those of all rows go on from them with one more.
+are made in one turn each (two where clients share columns), and those of all rows go on from them
+with one more.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def fit_tilts(
     rows = common if 2 * common.size >= some.size else some
     for only in (server.in_use, within):  # nothing is sent about the others
         rows = rows if only is None else np.intersect1d(rows, only)
-    turns = TURNS if server.in_use is None and within is None else 1
+    some_rows = server.in_use is not None or within is not None
+    turns = 1 if some_rows and server.setting == "vertical" else TURNS
     nowhere = np.zeros(0, dtype=np.int64)  # without an id nothing is aligned
     while True:
         mine = {c: np.intersect1d(server.aligned.get(c, nowhere), rows) for c in server.clients}

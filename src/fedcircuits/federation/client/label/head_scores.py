@@ -10,10 +10,12 @@ import numpy as np
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density import LearnsTilt
 from fedcircuits.density.contracts import LearnsHead
-from fedcircuits.density.tilt import Tilt, by_class, log_softmax, one_less
+from fedcircuits.density.tilt import by_class, log_softmax, one_less
 from fedcircuits.federation.client.dispatch import handles
+from fedcircuits.federation.client.label.heads import classes_with_rows, fit_trees
 from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
 from fedcircuits.federation.client.state import ClientState
+from fedcircuits.federation.plan.weights import known_log_shares
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.requests import PARTS
 from fedcircuits.federation.wire.seeds import named_rng
@@ -35,7 +37,7 @@ class ScoresHeads(ClientState):
         rows = np.flatnonzero(known)
         table, labels = self._have().columns(request.columns).rows(rows), codes[rows]
         clients = [model.client for model in request.models[:MOST_MODELS]]
-        shares = np.log(request.counts / request.counts.sum())
+        shares = known_log_shares(request.counts)
         least = max(LEAST_ROWS, request.min_rows)
         scores = [_scores(table, model) for model in request.models[:MOST_MODELS]]
         found = expanded(scores, labels, shares, least, self._least)
@@ -57,7 +59,8 @@ class ScoresHeads(ClientState):
         mine, classes = table.rows(~out), labels[~out]
         offset = np.zeros((len(mine), request.counts.size))
         tilt = learner.fit_tilt(mine, classes, offset, request.min_rows)
-        trees = learner.fit_head(mine, classes, request.min_rows, seed)
+        several = classes_with_rows(labels, request.counts.size)
+        trees = fit_trees(learner, mine, classes, several, request.min_rows, seed)
         made = m.HeadModel(self.name, tables_of(tilt), trees)
         return _scores(table.rows(out), made), labels[out]
 
@@ -214,14 +217,13 @@ def _scores(table: Table, model: m.HeadModel) -> FloatArray:
     made = BoostedTrees.from_arrays(model.trees, len(table.schema), n_outputs)
     values = as_features(table, list(range(len(table.schema))))
     first, later = (part.outputs(values) for part in made.parted())
-    shares = log_shares_of(tilt)
-    found = [tilt.c - shares + tilt.scores(table), by_class(first) - shares, by_class(later)]
+    shares = known_log_shares(tilt.counts)
+    seen = tilt.counts > 0
+    tables = np.where(seen, tilt.c - shares + tilt.scores(table), 0.0)
+    # A class that the client has not seen is as likely as the others are on average.
+    tables = np.where(seen, tables, tables.sum(axis=1, keepdims=True) / seen.sum())
+    found = [tables, by_class(first) - shares, by_class(later)]
     return np.stack([one_less(each) for each in found], axis=2)
-
-
-def log_shares_of(tilt: Tilt) -> FloatArray:
-    """(Y,) logs of the class shares behind a tilt that has rows of every class."""
-    return np.asarray(np.log(tilt.counts / tilt.counts.sum()))
 
 
 def whole(logits: FloatArray) -> FloatArray:

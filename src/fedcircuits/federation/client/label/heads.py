@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import Arrays, BoolArray, FloatArray, IntArray
 from fedcircuits.density.contracts import LearnsHead
 from fedcircuits.density.tilt import log_softmax
 from fedcircuits.federation.client.dispatch import handles, seconds_since
 from fedcircuits.federation.client.state import ClientState
+from fedcircuits.federation.plan.weights import known_log_shares
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.seeds import named_rng
+from fedcircuits.schema import Table
 
 LEAST_CLASS_ROWS = 20  # rows of every class that trees are boosted from
 LIMITS, LIMIT_COST = (2.0, 3.0, 4.0, 6.0), 5e-4
@@ -29,16 +33,79 @@ class Heads(ClientState):
         start = time.process_time()
         learner = self._learner.of_densities(None)
         codes, known = self._classes()
-        counts = np.bincount(codes[known], minlength=request.n_classes)
+        rows = np.flatnonzero(known)
+        several = classes_with_rows(codes[rows], request.n_classes)
         able = isinstance(learner, LearnsHead) and learner.heads
-        if not able or counts.min() < LEAST_CLASS_ROWS:
+        if not able or several.sum() < 2:
             return m.HeadFitted({}, np.zeros(1))
         assert isinstance(learner, LearnsHead)
-        rows = np.flatnonzero(known)
         table = self._have().columns(request.columns).rows(rows)
         seed = int(named_rng(self._seed, self.name, "head").integers(2**31))
-        trees = learner.fit_head(table, codes[rows], request.min_rows, seed)
+        trees = fit_trees(learner, table, codes[rows], several, request.min_rows, seed)
         return m.HeadFitted(trees, seconds_since(start))
+
+
+def classes_with_rows(classes: IntArray, n_classes: int) -> BoolArray:
+    """(Y,) which classes have rows enough to boost trees from."""
+    return np.bincount(classes, minlength=n_classes) >= LEAST_CLASS_ROWS
+
+
+def fit_trees(
+    learner: LearnsHead,
+    table: Table,
+    classes: IntArray,
+    several: BoolArray,
+    min_rows: int,
+    seed: int,
+) -> Arrays:
+    """Trees of a client, one output a class; one of few rows stays where its share puts it.
+
+    Args:
+        learner: that boosts trees.
+        table: rows.
+        classes: (n,) their classes.
+        several: (Y,) classes with rows enough; trees are boosted from rows of these.
+        min_rows: least rows behind a leaf.
+        seed: of the boosting.
+    """
+    if several.all():
+        return learner.fit_head(table, classes, min_rows, seed)
+    rows = np.flatnonzero(several[classes])
+    number = np.cumsum(several) - 1
+    trees = learner.fit_head(table.rows(rows), number[classes[rows]], min_rows, seed)
+    counts = np.bincount(classes, minlength=several.size).astype(float)
+    return over_more_classes(trees, several, known_log_shares(counts))
+
+
+def over_more_classes(trees: Arrays, several: BoolArray, log_shares: FloatArray) -> Arrays:
+    """The same trees with an output for every class, where they are of some of the classes.
+
+    Args:
+        trees: of the classes that have rows enough.
+        several: (Y,) which these are.
+        log_shares: (Y,) of all; beyond them nothing is said of the other classes, and of these
+            nothing on average.
+    """
+    from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+
+    kept, n_columns = np.flatnonzero(several), len(trees["known_categories"])
+    n_outputs = 1 if kept.size == 2 else kept.size
+    made = BoostedTrees.from_arrays(trees, n_columns, n_outputs)
+    baseline = made.baseline
+    made = replace(made, output=kept[made.output], baseline=np.zeros(several.size))
+    if kept.size == 2:  # the log-odds of the second: half of them for either class
+        baseline = np.array([-0.5, 0.5]) * baseline[0]
+        both = [(-0.5, kept[0]), (0.5, kept[1])]
+        halves = [
+            replace(part, value=by * part.value, output=np.full_like(part.output, y))
+            for part in made.parted()
+            for by, y in both
+        ]
+        made = reduce(BoostedTrees.plus, halves)
+    beyond = np.zeros(several.size)
+    beyond[kept] = baseline - log_shares[kept]
+    beyond[kept] -= beyond[kept].mean()
+    return replace(made, baseline=log_shares + beyond).arrays()
 
 
 def pooled(log_tilt: FloatArray, outputs: Sequence[FloatArray], labels: IntArray) -> m.PoolWeights:
