@@ -127,6 +127,20 @@ def test_more_than_two_classes(rng: np.random.Generator) -> None:
     assert found.shift.shape == (4,)
 
 
+def test_a_rare_class_stays_rare_whatever_the_weights(rng: np.random.Generator) -> None:
+    """Tables and first trees say nothing: their weights may be nothing, but shares are shares."""
+    labels = (rng.random(6_000) < 0.02).astype(np.int64)
+    later = rng.normal(labels[:, None], 1.0)
+    scores = [np.stack([0.0 * later, 0.0 * later, later - 0.02], axis=2) for _ in CLIENTS]
+    counts = shares(labels, 2)
+    found = fitted_pool(
+        {"x": told(labels, scores, counts)}, dict.fromkeys(CLIENTS, 1.0), {"x": counts}
+    )
+    assert found is not None
+    logits = np.log(counts) + found.shift + found.trees[1] * np.c_[0 * later, later]
+    assert np.exp(log_softmax(logits))[:, 1].mean() == pytest.approx(0.02, abs=0.006)
+
+
 def test_few_rows_say_nothing_and_halves_have_both_classes(rng: np.random.Generator) -> None:
     labels, scores = drawn(rng, 40, 2)
     few = told(labels, scores, np.ones(2))

@@ -66,12 +66,13 @@ def test_a_head_sees_what_a_tilt_cannot_and_keeps_the_law(split: str, tmp_path: 
     plain = federated(split, head=False)
     assert plain.is_exact
     assert accuracy(plain) < 0.65
-    np.testing.assert_allclose(
-        plain.log_prob(test), fed.log_prob(test), rtol=0, atol=1e-12
-    )  # the density of x is the circuit's
-    np.testing.assert_allclose(
-        fed.exact_part.predict_proba(test, "y"), plain.predict_proba(test, "y"), atol=1e-12
-    )
+    exact = fed.exact_part
+    np.testing.assert_array_equal(exact.log_prob(test), fed.log_prob(test))  # the circuit's
+    # Where columns are split a head's tables are fitted first, and those of all go on from them.
+    close = 1e-12 if split == "rows" else 0.02
+    told, other = (each.predict_proba(test, "y") for each in (exact, plain))
+    np.testing.assert_allclose(told, other, atol=close)
+    np.testing.assert_allclose(plain.log_prob(test), fed.log_prob(test), rtol=0, atol=close)
 
 
 def test_who_leaves_takes_the_trees_along() -> None:
@@ -110,6 +111,30 @@ def test_without_columns_is_the_marginal_head_and_all(tmp_path: Path) -> None:
             fc.load(tmp_path / "model").predict_proba(test.drop(columns="y"), "y"),
             rest.predict_proba(test.drop(columns="y"), "y"),
         )
+
+
+def test_clients_with_some_of_the_classes_boost_trees_for_these() -> None:
+    """No client has all classes: two see what makes a class by two columns together."""
+    rng = np.random.default_rng(0)
+    x = {name: rng.integers(0, 2, 3600) for name in "abcd"}
+    y = 2 * (x["a"] ^ x["b"]) + (x["c"] ^ x["d"])
+    y = np.where(rng.random(3600) < 0.1, rng.integers(0, 4, 3600), y)
+    table = pd.DataFrame({name: values.astype(str) for name, values in x.items()})
+    table["y"] = np.array(list("pqrs"))[y]
+    frames = {c: table[1200 * at : 1200 * (at + 1)] for at, c in enumerate("uvw")}
+    some = {"u": "pq", "v": "qrs", "w": "pr"}
+    frames = {c: frame[frame["y"].isin(list(some[c]))] for c, frame in frames.items()}
+    fed = fc.federate(frames, label="y", learner=LEARNER)
+    assert sorted(fed.fitted.heads) == ["u", "v", "w"]
+    plain = fc.federate(frames, label="y", learner=LEARNER, head=False)
+    told, flat = (each.predict(table.drop(columns="y"), "y").to_numpy() for each in (fed, plain))
+    assert (told == table["y"]).mean() > (flat == table["y"]).mean() + 0.2
+    check_coherence(fed)
+    rest = {c: frame for c, frame in frames.items() if c != "w"}
+    again = fc.federate(rest, label="y", learner=LEARNER, schema=fed.fitted.schema)
+    left = fed.without("w").predict_proba(table[:50].drop(columns="y"), "y")
+    never = again.predict_proba(table[:50].drop(columns="y"), "y")
+    np.testing.assert_allclose(left, never, rtol=0, atol=1e-12)
 
 
 def test_clients_may_have_different_numbers_of_categories() -> None:

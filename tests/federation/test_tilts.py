@@ -24,6 +24,8 @@ from fedcircuits.federation.client.label.tilting import (
 )
 from fedcircuits.federation.client.label.validation import label_log_joint, log_posteriors
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
+from fedcircuits.federation.server.fitted_parts import FittedParts
+from fedcircuits.federation.server.tilts import combined
 from fedcircuits.learners import Hclt, Mixture
 from fedcircuits.learners.hclt.tilt.additive import shared_entries
 
@@ -157,6 +159,24 @@ def test_averaged_tables_by_hand() -> None:
     odds = logits[:, 1] - logits[:, 0]
     told = fed.predict_proba(rows, "y")
     np.testing.assert_allclose(np.log(told["yes"] / told["no"]), odds, rtol=0, atol=1e-9)
+
+
+def test_classes_that_a_client_lacks_are_compared_by_others(rng: np.random.Generator) -> None:
+    """Where clients agree on every difference that they have seen, so does the joined table."""
+    truth, schema = rng.normal(size=(4, 6)), fc.Schema.infer(pd.DataFrame({"x": list("abcdef")}))
+    counts = np.array([[50, 30, 0, 0], [0, 40, 60, 0], [0, 0, 20, 80], [0, 0, 0, 9]], dtype=float)
+    tilts = {}
+    for name, n in zip("abcd", counts, strict=True):
+        table = np.where(n[:, None] > 0, truth + rng.normal(size=6), 0.0)
+        with np.errstate(divide="ignore"):
+            tilts[name] = Tilt(("x",), np.log(n / n.sum()), (table,), n)
+    joined = combined(FittedParts(schema, "y", tilts=tilts))
+    assert joined is not None
+    apart = joined.of("x") - truth
+    np.testing.assert_allclose(apart - apart.mean(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(joined.c, np.log(counts.sum(axis=0) / counts.sum()), atol=1e-9)
+    del tilts["b"]  # nobody compares the first two classes with the others
+    assert combined(FittedParts(schema, "y", tilts=tilts)) is None
 
 
 def test_turns_end_near_the_tables_of_all_columns_in_one_place() -> None:

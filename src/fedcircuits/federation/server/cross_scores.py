@@ -1,8 +1,9 @@
 """Weights of clients' tables and trees from what they score on each other's rows.
 
-    q(y | x) = softmax(a T + b F + b' F' + shift)
+    q(y | x) = softmax(a T + b F + b' F' + log class shares + shift)
 
-T, F and F' are the means over clients of their tables, first trees and later trees. Clients sent
+T, F and F' are the means over clients of their tables, first trees and later trees, class shares
+taken out of them: whatever the weights, rare classes stay rare. Clients sent
 slopes and curvatures of their rows' loss in the scores of every model (`requests/head_scores.py`):
 a step of Newton's method from the answers of single models to those of a mean. Models enter one by
 one, so the weights of those that are left when one leaves follow from the same numbers, and nobody
@@ -36,7 +37,7 @@ class FittedPool:
     Attributes:
         tilt: a.
         trees: (2,) b and b'.
-        shift: (Y,) constants.
+        shift: (Y,) constants, beside the class shares.
         limit: how far log-odds of q may be from those of the tables.
         log_loss: of the tables alone, nats a row.
         gain: what the trees take off it.
@@ -82,10 +83,11 @@ def fitted_pool(
             float(share.sum() / most) ** 2
         )  # rows that little of the mean has scored weigh little
         share /= share.sum()
-        used, means = _means(sent, speak, share, counts[client], n_logits)
+        used, means, base = _means(sent, speak, share, counts[client], n_logits)
         for at, by in zip(speak, count * share, strict=True):
-            slope += by * means.T @ sent.slopes[at][used]
-            curvature += by * means.T @ sent.curvatures[at][np.ix_(used, used)] @ means
+            second = sent.curvatures[at][np.ix_(used, used)]
+            slope += by * means.T @ (sent.slopes[at][used] + second @ base)
+            curvature += by * means.T @ second @ means
             rows += by * float(sent.n_rows[at])
             loss += by * float(sent.losses[at])
     if not rows:
@@ -131,10 +133,11 @@ def _speakers(client: str, sent: m.HeadScores, weights: Mapping[str, float]) -> 
 
 def _means(
     sent: m.HeadScores, speak: list[int], share: FloatArray, counts: FloatArray, n_logits: int
-) -> tuple[IntArray, FloatArray]:
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Places (u,) of the numbers of some models, and the map of weights to those of their means.
 
-    The map (u, 3 + L) takes weights of mean scores, the rows' class shares among them.
+    The map (u, 3 + L) takes weights of mean scores and shifts; what it gives is added to the rows'
+    class shares, (u,), which come last.
     """
     parts, shifts = np.arange(m.PARTS), np.arange(n_logits)
     used = [m.PARTS * at + parts for at in speak]
@@ -142,7 +145,7 @@ def _means(
     log_shares = known_log_shares(counts)
     base = log_shares[1:] - log_shares[:1] if n_logits == 1 else log_shares - log_shares.mean()
     last = np.zeros((n_logits, m.PARTS + n_logits))
-    last[:, :2] = base[:, None]
     last[shifts, m.PARTS + shifts] = 1.0
     of_models = [by * np.eye(m.PARTS, m.PARTS + n_logits) for by in share]
-    return np.concatenate(used), np.concatenate([*of_models, last])
+    fixed = np.concatenate([np.zeros(m.PARTS * len(speak)), base])
+    return np.concatenate(used), np.concatenate([*of_models, last]), fixed

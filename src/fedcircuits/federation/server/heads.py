@@ -124,7 +124,9 @@ def one_head(
     if not gains_for_certain(pool.gain, pool.error, pool.log_loss, LEAST_MIXED_SHARE):
         return None
     width = max(head.trees.known_categories.shape[1] for head in heads.values())
-    shift, parts = pool.shift.copy(), []
+    # Tables and first trees bring their weights of the class shares along: the rest of them.
+    shift = pool.shift + (1.0 - pool.tilt - float(pool.trees[0])) * np.where(rows > 0, log_q, 0.0)
+    parts = []
     for client in sorted(heads):
         trees, own, w = heads[client].trees, tilts[client].counts, weights[client]
         number = np.searchsorted(trees.roots, np.arange(trees.value.size), side="right")
