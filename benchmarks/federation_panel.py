@@ -28,6 +28,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 import fedcircuits as fc
 import tables
 from fedcircuits.api import datasets
+from fedcircuits.experiments.clocked import ClockedEngine
+from fedcircuits.federation.wire.ledger import Ledger
 from federation_cases import DATA
 from federation_splits import ID, Clients, both_split, branches_split, columns_split, rows_split
 from rivals import calibration_error
@@ -50,6 +52,22 @@ SPLITS: dict[str, Callable[[datasets.Split, int], Clients]] = {
 CENTRAL, LGBM = "centralised", "LightGBM, centralised"
 USED = "columns, 2, label used"
 BOOTSTRAP = 50
+HEADER = [
+    "data",
+    "case",
+    "seeds",
+    "AUC ± sd over seeds",
+    "change to centralised",
+    "standard error: over seeds / over test rows",
+    "log-loss",
+    "ECE",
+    "accuracy",
+    "nats, change",
+    "rule taken",
+    "CPU s",
+    "slowest client / centralised",
+    "bytes a row",
+]
 Figures = dict[str, Any]
 
 
@@ -101,9 +119,31 @@ def federated(
 ) -> tuple[np.ndarray, Figures]:
     """A federation by default."""
     aligned = ID if any(ID in frame for frame in clients.values()) else None
-    fed = fc.federate(clients, id=aligned, label=split.label, seed=seed, **options)
+    fed = fc.federate(
+        clients, id=aligned, label=split.label, seed=seed, engine=ClockedEngine, **options
+    )
     figures = {"nats": nats(fed, split), "rule": fed.rule.name, "bytes": fed.ledger.n_bytes}
+    figures["slowest client s"] = max(ClockedEngine.seconds.values())
+    if aligned:
+        figures["bytes a row"] = bytes_about_rows(fed.ledger) / len(split.train)
     return positive(fed, split), figures
+
+
+def bytes_about_rows(ledger: Ledger) -> int:
+    """Bytes after alignment, both ways, without models, tables of states and the classes sent.
+
+    Of messages that bring models or tables too, what is about rows is counted as it goes on to
+    its recipient, twice where it came with models.
+    """
+    found = 0
+    for entry in ledger.entries:
+        down = entry.direction == "to client"
+        whole = entry.phase in ("agreement", "validation") or entry.verb == "name_rows"
+        if whole or entry.verb == ("fit_tilt" if down else "score_tilt"):
+            found += entry.n_bytes
+        elif down and entry.verb in ("fit_trees_on_codes", "pool_across"):
+            found += 2 * entry.n_bytes
+    return found
 
 
 def one_alone(clients: Clients, split: datasets.Split, seed: int) -> tuple[np.ndarray, Figures]:
@@ -246,6 +286,11 @@ def line(folder: Path, data: str, case: str, central: dict[int, Any]) -> list[st
     if both and "nats" in figures and case != CENTRAL:
         gaps = [runs[s][0]["nats"] - central[s][0]["nats"] for s in both]
         nats_change = f"{np.mean(gaps):+.2f}"
+    share = ""
+    if both and "slowest client s" in figures:
+        own = [runs[s][0]["slowest client s"] / central[s][0]["CPU s"] for s in both]
+        share = f"{np.mean(own):.2f}"
+    a_row = f"{figures['bytes a row'].mean():.0f}" if "bytes a row" in figures else ""
     rules = ", ".join(sorted(set(figures["rule"].dropna()))) if "rule" in figures else ""
     return [
         data,
@@ -260,6 +305,8 @@ def line(folder: Path, data: str, case: str, central: dict[int, Any]) -> list[st
         nats_change,
         rules,
         f"{figures['CPU s'].mean():.0f}",
+        share,
+        a_row,
     ]
 
 
@@ -270,7 +317,7 @@ def kept_lines() -> dict[tuple[str, str], list[str]]:
     for text in path.read_text().splitlines() if path.exists() else []:
         cells = [cell.strip() for cell in text.strip("|").split("|")]
         if text.startswith("|") and cells[0] in LOADERS:
-            found[cells[0], cells[1]] = cells
+            found[cells[0], cells[1]] = [*cells, "", ""][: len(HEADER)]
     return found
 
 
@@ -289,20 +336,7 @@ def page(folder: Path, command: str, *, keep_fewer: bool) -> None:
     tables.write(
         "federation_panel",
         "Federations as a user runs them, beside centralised training and LightGBM",
-        [
-            "data",
-            "case",
-            "seeds",
-            "AUC ± sd over seeds",
-            "change to centralised",
-            "standard error: over seeds / over test rows",
-            "log-loss",
-            "ECE",
-            "accuracy",
-            "nats, change",
-            "rule taken",
-            "CPU s",
-        ],
+        HEADER,
         lines,
         command,
         [
@@ -316,6 +350,9 @@ def page(folder: Path, command: str, *, keep_fewer: bool) -> None:
             "Standard deviations divide by n - 1; changes are paired by seed; the error over test "
             f"rows is a bootstrap ({BOOTSTRAP} draws) of the paired difference, for the "
             "centralised model of its AUC. With one seed there is no spread over seeds (nan).",
+            "Slowest client: CPU seconds at it, by those of the centralised model. Bytes a row: "
+            "all messages after alignment, both ways, but for models, tables of states and the "
+            "classes that are sent; of two messages that bring models too an upper bound.",
             "Changes in nats compare densities on the grids that each model has: where clients "
             "agree on other atoms than one table has (Spambase), they say nothing.",
             "'one alone' is the first client that holds the label, with its rows and columns. "
