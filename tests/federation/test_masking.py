@@ -42,7 +42,7 @@ def sent(client: str, seed: int, secret: str = "s", place: str = "r 0") -> Any:
 
 
 def test_masks_cancel_in_the_sum() -> None:
-    found = add_masked([sent(c, seed) for seed, c in enumerate(EVERYONE)])
+    found = add_masked({c: sent(c, seed) for seed, c in enumerate(EVERYONE)})
     for name in found:
         wanted = sum(terms(seed)[name] for seed in range(3))
         np.testing.assert_allclose(found[name], wanted, rtol=4e-16, atol=1e-22)
@@ -50,7 +50,7 @@ def test_masks_cancel_in_the_sum() -> None:
 
 def test_without_one_client_nothing_can_be_read() -> None:
     with pytest.raises(FederationError, match="masks do not cancel"):
-        add_masked([sent("a", 0), sent("b", 1)])
+        add_masked({"a": sent("a", 0), "b": sent("b", 1)})
     two = (sent("a", 0)["cells"] + sent("b", 1)["cells"]) * UNIT
     wanted = terms(0)["cells"] + terms(1)["cells"]
     assert np.abs(two - wanted).min() > 1e6
@@ -73,11 +73,11 @@ def test_masks_depend_on_secret_and_place(changed: dict[str, str]) -> None:
 
 
 def test_clients_with_different_secrets_are_found_out() -> None:
-    told = [sent("a", 0), sent("b", 1), sent("c", 2, secret="another")]
+    told = {"a": sent("a", 0), "b": sent("b", 1), "c": sent("c", 2, secret="another")}
     with pytest.raises(FederationError, match="masked it for other clients"):
         add_masked(told)
     with pytest.raises(FederationError, match="did not mask"):
-        add_masked([{"x": np.ones(2, dtype=np.int64)}])
+        add_masked({"a": {"x": np.ones(2, dtype=np.int64)}})
 
 
 def test_no_two_different_questions_share_a_mask() -> None:
@@ -122,13 +122,8 @@ def test_no_count_of_a_client_is_on_the_wire() -> None:
             assert array.dtype == np.int64
     assert struct.pack("<d", rows) not in replies[0]["rows"].tobytes()
     assert not np.isclose(replies[0]["rows"] * UNIT, rows).any()
-    total = add_masked(
-        [
-            m.RoundDone.from_bytes(x.data).sums
-            for x in engine.messages
-            if x.verb == "round" and not x.to_client
-        ][:3]
-    )
+    first = [x for x in engine.messages if x.verb == "round" and not x.to_client][:3]
+    total = add_masked({x.client: m.RoundDone.from_bytes(x.data).sums for x in first})
     assert (total["rows"] == len(table())).all()
 
 

@@ -219,7 +219,7 @@ class Trees:
         except StorageError:
             raise
         except MALFORMED as error:
-            raise StorageError(f"the trees in the file are not valid: {error!r}") from None
+            raise StorageError(f"the trees are not valid: {error!r}") from None
         features = FeatureMap(schema, arrays.pop("variable"), arrays.pop("category"))
         return Trees(features, label, **arrays)
 

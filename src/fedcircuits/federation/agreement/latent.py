@@ -208,7 +208,12 @@ def fit_classes(
     """
     classes = [int(cls) for cls in np.flatnonzero(rows > 0)]
     jobs = class_jobs(
-        server, LATENT_CLASSES, lambda _: classes, label_private=label_private, tilted=tilted
+        server,
+        LATENT_CLASSES,
+        lambda _: classes,
+        dict.fromkeys(server.clients, rows.size),
+        label_private=label_private,
+        tilted=tilted,
     )
     return fit(server, jobs, take, FittedParts(server.schema, server.label, tables={"rows": rows}))
 

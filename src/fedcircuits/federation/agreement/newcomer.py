@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcircuits.density.tilt import n_states_of
 from fedcircuits.errors import ClientError, FederationError
 from fedcircuits.federation.agreement._shared.heads import with_heads
 from fedcircuits.federation.agreement._shared.tilts import fit_tilts
@@ -26,7 +27,13 @@ def fit_like(others: FittedParts, name: str, server: Server, take: TakeModels) -
     """
     features = tuple(n for n in server.schema.names if n != server.label or not others.tilts)
     jobs = {
-        key.job: Job(key.job, features, per_label=by_class, mixed=by_class)
+        key.job: Job(
+            key.job,
+            features,
+            per_label=by_class,
+            mixed=by_class,
+            n_classes=n_states_of(server.schema[server.label or ""]) if by_class else 0,
+        )
         for key in others.models
         for by_class in [key.cls != NONE]
     }

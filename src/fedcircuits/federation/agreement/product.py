@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement._shared.heads import (
     head_steps,
@@ -103,7 +103,13 @@ class ProductOfClasses(Declared):
             for client in (server.clients[c] for c in space.holders):
                 columns = [n for n in server.schema.names if n in names or n == server.label]
                 mixed = server.setting == "horizontal"
-                job = Job(_space(s), tuple(columns), per_label=True, mixed=mixed)
+                job = Job(
+                    _space(s),
+                    tuple(columns),
+                    per_label=True,
+                    mixed=mixed,
+                    n_classes=n_states_of(server.schema[server.label or ""]),
+                )
                 jobs.append((client, job))
         # Rows split: counts add up. Columns split: a row is counted once, by whoever has most.
         counts = [server.label_counts[c] for c in held]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedcircuits.arrays import Arrays, Bytes, FloatArray
-from fedcircuits.errors import FedcircuitsError
+from fedcircuits.errors import MALFORMED, FedcircuitsError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import fingerprint
 from fedcircuits.federation.wire.masking import masked
@@ -24,11 +24,13 @@ class Expected:
         piece: as the server passed it on.
         purpose: that the recipient has for it.
         rows: name of the rows that it must be about.
+        read: the values that were sealed to what they stand for; its error is the sender's.
     """
 
     piece: m.Piece
     purpose: str
     rows: str
+    read: Callable[[Any], Any] = lambda values: values
 
 
 class Mailbox:
@@ -106,7 +108,7 @@ class Mailbox:
         return m.Sealed(self.key.seal(values, key, header))
 
     def open(self, step: str, pieces: Sequence[Expected]) -> list[Any]:
-        """Return the values of the pieces of one step, in their order.
+        """Return what the pieces of one step say, in their order.
 
         Piece i was sealed for step "step/i". A step is used once: the same values again are opened
         again, others are refused.
@@ -132,7 +134,7 @@ class Mailbox:
                 f"sealed values for the step {step!r}, which others were used for before: they "
                 "are not taken twice"
             )
-        return found
+        return [_read(each, values) for each, values in zip(pieces, found, strict=True)]
 
     def mask(
         self, terms: Mapping[str, FloatArray], request: m.Message, clients: Sequence[str]
@@ -155,3 +157,14 @@ class Mailbox:
 
     def _everybody(self) -> dict[str, str]:
         return {**self._peers, self._client: self.key.public}
+
+
+def _read(expected: Expected, values: Any) -> Any:
+    """What sealed values stand for; the sender is named where they are not what they should be."""
+    try:
+        return expected.read(values)
+    except (FedcircuitsError, *MALFORMED) as error:
+        raise FedcircuitsError(
+            f"what client {expected.piece.sender!r} sealed as {expected.purpose!r} cannot be used: "
+            f"{error}"
+        ) from None

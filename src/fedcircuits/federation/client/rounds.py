@@ -15,7 +15,7 @@ import numpy as np
 from fedcircuits.arrays import Arrays
 from fedcircuits.density import Density, LearnsInRounds
 from fedcircuits.density.contracts import Rounds
-from fedcircuits.errors import ClientError, FedcircuitsError
+from fedcircuits.errors import MALFORMED, ClientError, FedcircuitsError
 from fedcircuits.federation.client.dispatch import seconds_since
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.masking import add_masked
@@ -75,7 +75,15 @@ class Sessions:
         session = self._open.get(request.job)
         if session is None or session.number != request.number:
             raise FedcircuitsError(f"client {self._client!r} is not at round {request.number}")
-        terms = session.begin() if request.number == 0 else session.go_on(request.sums)
+        try:
+            terms = session.begin() if request.number == 0 else session.go_on(request.sums)
+        except MALFORMED as error:
+            if not request.sums:
+                raise
+            of = ", ".join(map(repr, request.masked_with)) or "all clients"
+            raise FedcircuitsError(
+                f"no step can be taken with the sums over {of}: {error}"
+            ) from None
         nothing, model = np.zeros(0, dtype=np.uint8), session.model
         seconds = seconds_since(start)
         if model is None:
@@ -103,7 +111,7 @@ def add_up(terms: Mapping[str, Arrays], *, masked: bool = False) -> Arrays:
                 "with the same options",
             )
     if masked:
-        return add_masked([terms[name] for name in names])
+        return add_masked({name: terms[name] for name in names})
     total = {key: array.astype(float) for key, array in terms[names[0]].items()}
     for name in names[1:]:
         total = {key: total[key] + terms[name][key] for key in total}

@@ -20,11 +20,24 @@ from fedcircuits.schema.variable import is_often_missing
 
 
 def described_schema(client: str, found: m.Description) -> Schema:
-    """Return the schema in a client's description; an error names the client."""
+    """Return the schema in a client's description, which is checked; an error names the client."""
     try:
-        return Schema.from_json(found.schema)
+        schema = Schema.from_json(found.schema)
     except (FedcircuitsError, *MALFORMED) as error:
         raise ClientError(client, f"a schema that cannot be read: {error}") from None
+    for name in schema.names:
+        missing = found.n_missing.get(name, 0)
+        if not 0 <= missing <= found.n_rows:
+            raise ClientError(client, f"{missing} missing cells of {name!r} in {found.n_rows} rows")
+        if not _sketched({client: found}, name):
+            continue
+        try:
+            fault = _sketch(found, name).fault()
+        except KeyError as error:
+            fault = f"{error} is not there"
+        if fault is not None:
+            raise ClientError(client, f"a sketch of {name!r} that is none: {fault}")
+    return schema
 
 
 def with_missing_states(

@@ -315,6 +315,8 @@ class Server(Holdings):
         self.share_keys()
         first = self.clients[0]
         wrapped = self.call(m.GROUP_SECRET, {first: m.AskGroupSecret(self.salt)})[first].wrapped
+        if set(wrapped) != set(self.clients) - {first}:
+            raise ClientError(first, "a secret that is not wrapped for each of the other clients")
         return first, {**wrapped, first: ""}
 
     def align(self) -> None:
@@ -325,6 +327,9 @@ class Server(Holdings):
         if len(self.clients) == 1:
             return  # the others were left out
         found = {c: replies[c].digests for c in self.clients}
+        for client, told in found.items():
+            if len(told) != self.n_rows[client]:
+                raise ClientError(client, f"{len(told)} digests of {self.n_rows[client]} rows")
         # The seed decides, not the salt, which must not change the model.
         requests = {}
         for client, (rows, numbers) in numbered(found, named_rng(self.seed, "alignment")).items():

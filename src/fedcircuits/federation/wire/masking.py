@@ -12,7 +12,7 @@ alone.)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -57,23 +57,30 @@ def masked(
     return found
 
 
-def add_masked(sent: Sequence[Arrays]) -> Arrays:
-    """Masked terms added modulo 2^64: the masks cancel, or an error says that they do not."""
-    total = {name: array.astype(np.int64).view(np.uint64) for name, array in sent[0].items()}
-    for terms in sent[1:]:
+def add_masked(sent: Mapping[str, Arrays]) -> Arrays:
+    """Return masked terms, by client, added modulo 2^64; an error where masks do not cancel."""
+    first, *others = sent.values()
+    total = {name: array.astype(np.int64).view(np.uint64) for name, array in first.items()}
+    for terms in others:
         total = {name: total[name] + terms[name].view(np.uint64) for name in total}
     checks = [total.pop(name, np.ones(1)) for name in (CHECK, CHECK + REST)]
     if any(check.any() for check in checks):
         raise FederationError(
-            "masks do not cancel: one of the clients did not mask what it sent, or masked it for "
-            "other clients"
+            f"masks do not cancel: one of the clients {', '.join(map(repr, sent))} did not mask "
+            "what it sent, or masked it for other clients"
         )
-    return {
+    found = {
         name: array.view(np.int64).astype(float) * UNIT
         + total[name + REST].view(np.int64).astype(float) * UNIT_OF_REST
         for name, array in total.items()
         if not name.endswith(REST)
     }
+    if any((np.abs(array) > LARGEST).any() for array in found.values()):
+        raise FederationError(
+            f"sums over {', '.join(map(repr, sent))} that are too large: one of them sent made-up "
+            "numbers"
+        )
+    return found
 
 
 def _stream(

@@ -91,6 +91,7 @@ class Job:
         per_label: whether to give one model p(x | y) for each class of the label.
         classes: a grouping, to give one model p(x | l) for each of its classes.
         mixed: whether the models will be averaged with those of clients that hold other rows.
+        n_classes: how many classes there are; 0 where no model is of a class.
     """
 
     id: JobId
@@ -100,6 +101,7 @@ class Job:
     per_label: bool = False
     classes: Grouping | None = None
     mixed: bool = False
+    n_classes: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import string
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedcircuits.arrays import Bytes, FloatArray
-from fedcircuits.errors import FedcircuitsError, StorageError
+from fedcircuits.errors import MALFORMED, FedcircuitsError, StorageError
 
 KEY_BYTES, NONCE_BYTES = 32, 12
 KINDS, AXES = ("<f8", "u1"), 256  # types of sealed values; kind and number of axes share a word
@@ -125,10 +126,13 @@ class SealingKey:
                 f"{header.sender!r}: they are from somebody else, for another client, run, step or "
                 "purpose, or were changed on the way"
             ) from None
-        kind, n_axes = divmod(int.from_bytes(plain[:8], "little"), AXES)
-        shape = np.frombuffer(plain[8 : 8 + 8 * n_axes], dtype="<i8")
-        values = np.frombuffer(plain[8 + 8 * n_axes :], dtype=KINDS[kind])
-        return values.reshape(tuple(shape)).copy()
+        try:
+            kind, n_axes = divmod(int.from_bytes(plain[:8], "little"), AXES)
+            shape = np.frombuffer(plain[8 : 8 + 8 * n_axes], dtype="<i8")
+            values = np.frombuffer(plain[8 + 8 * n_axes :], dtype=KINDS[kind])
+            return values.reshape(tuple(shape)).copy()
+        except MALFORMED:
+            raise StorageError(f"sealed values of {header.sender!r} that are no numbers") from None
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,11 @@ def checked_peers(
                 f"{pins.get(name) or 'none'} is pinned: the server may have put its own in place"
             )
     return others
+
+
+def are_digits(text: str, n_bytes: int) -> bool:
+    """Return whether a text is that many bytes in hexadecimal digits."""
+    return len(text) == 2 * n_bytes and set(text) <= set(string.hexdigits)
 
 
 def _public(key: str) -> X25519PublicKey:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
+
 from fedcircuits.encoding import answers_of
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.wire.message import Message, request_name
@@ -193,7 +195,20 @@ class Verb(Generic[Q, R]):
             fault = "it answers another request, or is of another client"
         if fault is not None:
             raise StorageError(fault)
+        for what, counts in self.groups.items():
+            if not are_counts(list(counts(reply))):
+                raise StorageError(f"{what}: numbers that are no counts")
         return reply
+
+
+def are_counts(numbers: Any) -> bool:
+    """Return whether numbers count something: one axis, finite, none negative."""
+    found = np.asarray(numbers)
+    if found.size == 0:
+        return found.ndim == 1
+    if found.ndim != 1 or found.dtype.kind not in "iuf":
+        return False
+    return bool(np.isfinite(found).all() and (found >= 0).all())
 
 
 VERBS: dict[str, Verb[Any, Any]] = {}

@@ -86,6 +86,21 @@ class Sketch:
     exact: bool = True
     outer: FloatArray = field(default_factory=lambda: np.zeros(2))
 
+    def fault(self) -> str | None:
+        """Return what is wrong with a sketch that somebody sent, None where nothing is."""
+        pairs = ((self.heavy, self.heavy_rows), (self.points, self.point_rows))
+        every = (*pairs[0], *pairs[1], self.point_spreads, self.ends)
+        if any(part.ndim != 1 or part.dtype.kind != "f" for part in every):
+            return "not lists of numbers"
+        if not all(np.isfinite(part).all() for part in every):
+            return "numbers that are not finite"
+        if self.point_spreads.size != self.points.size or self.ends.size not in (0, 2):
+            return "spreads or ends of other points"
+        for values, rows in pairs:
+            if values.size != rows.size or (rows <= 0).any() or (np.diff(values) < 0).any():
+                return "values without rows, or not in order"
+        return "spreads below 0" if (self.point_spreads < 0).any() else None
+
     @property
     def n_rows(self) -> float:
         """Rows with a value."""

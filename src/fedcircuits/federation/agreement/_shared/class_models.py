@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,7 +25,8 @@ from fedcircuits.federation.wire.names import (
 def class_jobs(
     server: Server,
     group: Grouping,
-    classes_of: Callable[[str], list[int]],
+    classes_of: Callable[[str], Sequence[int]],
+    n_classes: Mapping[str, int],
     *,
     label_private: bool,
     tilted: bool = False,
@@ -34,7 +36,8 @@ def class_jobs(
     Args:
         server: the run.
         group: the grouping that holds the classes.
-        classes_of: classes of a client.
+        classes_of: classes of a client that have rows.
+        n_classes: how many classes there are, by client.
         label_private: whether classes mix labels. If not, the label adds nothing to the class
             and is a factor of its own; else its owner fits class by class, the label among them.
         tilted: whether the label comes in by a tilt and is in no job.
@@ -43,32 +46,31 @@ def class_jobs(
     spaces = spaces_with_label(server)
     if tilted or server.label is None:
         jobs = [
-            (client, Job(_job(s), features, classes=group))
+            (client, Job(_job(s), features, classes=group, n_classes=n_classes[client]))
             for s, (columns, holders) in enumerate(spaces)
             for features in [tuple(name for name in columns if name != server.label)]
             for client in holders
             if features
         ]
-        return jobs + _whole_jobs(server, jobs, group)
+        return jobs + _whole_jobs(server, jobs)
     for s, (columns, holders) in enumerate(spaces):
         features = tuple(name for name in columns if name != server.label)
         for client in holders:
+            whole = Job(_job(s), columns, classes=group, n_classes=n_classes[client])
             if len(features) == len(columns) or not features:
-                jobs.append((client, Job(_job(s), columns, classes=group)))
+                jobs.append((client, whole))
                 continue
             if label_private:
                 each = classes_of(client)
                 jobs += [(client, Job(_job(s, c), columns, group, c)) for c in each]
                 continue
-            jobs.append((client, Job(_job(s), features, classes=group)))
+            jobs.append((client, replace(whole, columns=features)))
             own = (server.label or "",)
-            jobs.append((client, Job(_job(len(spaces) + s), own, classes=group)))
+            jobs.append((client, replace(whole, id=_job(len(spaces) + s), columns=own)))
     return jobs
 
 
-def _whole_jobs(
-    server: Server, jobs: list[tuple[str, Job]], group: Grouping
-) -> list[tuple[str, Job]]:
+def _whole_jobs(server: Server, jobs: list[tuple[str, Job]]) -> list[tuple[str, Job]]:
     """One more job for each client with shared and private columns: all of them in one model."""
     holders: dict[JobId, set[str]] = {}
     for client, job in jobs:
@@ -79,7 +81,7 @@ def _whole_jobs(
         if len(mine) > 1 and any(len(holders[job.id]) > 1 for job in mine):
             columns = {name for job in mine for name in job.columns}
             ordered = tuple(name for name in server.schema.names if name in columns)
-            found.append((client, Job(JobId(JobKind.WHOLE), ordered, classes=group)))
+            found.append((client, replace(mine[0], id=JobId(JobKind.WHOLE), columns=ordered)))
     return found
 
 
@@ -97,7 +99,7 @@ def fit_clusters(
 ) -> FittedParts:
     """Models of every subspace, holder and cluster of the holder."""
     jobs = class_jobs(
-        server, CLUSTERS, lambda c: list(range(sizes[c])), label_private=label_private
+        server, CLUSTERS, lambda c: range(sizes[c]), sizes, label_private=label_private
     )
     # Which client each column of the tuples belongs to outlives a client that drops out.
     order = {f"column {client}": np.array([float(i)]) for i, client in enumerate(server.clients)}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from scipy import sparse
 
-from fedcircuits.arrays import Arrays, FloatArray, IntArray
+from fedcircuits.arrays import Arrays, Bytes, FloatArray, IntArray
 from fedcircuits.density import LearnsTilt
 from fedcircuits.density.contracts import LearnsCodes
 from fedcircuits.density.row_codes import level_width, levels
 from fedcircuits.density.tilt import Tilt, by_class, log_softmax, n_states_of, one_less, states_of
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, StorageError
 from fedcircuits.federation.client.clustering import cluster_rows
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.jobs import labels
@@ -22,6 +23,7 @@ from fedcircuits.federation.client.mailbox import Expected
 from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CODES
+from fedcircuits.federation.wire.requests.heads import outputs_of
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table, Variable
 
@@ -57,7 +59,10 @@ class Coding(ClientState):
         table = self._have()
         names = [f"code\x1f{at}" for at in range(len(request.pieces))]
         coded = table.columns(request.columns)
-        expected = [Expected(each.piece, PURPOSE, each.rows) for each in request.pieces]
+        expected = [
+            Expected(each.piece, PURPOSE, each.rows, partial(_codes_of, n_rows=each.n_rows))
+            for each in request.pieces
+        ]
         opened = self._mail.open(request.step, expected)
         for name, each, codes in zip(names, request.pieces, opened, strict=True):
             coded = _with_codes(coded, name, self._aligned.named(each.rows), codes, request.n_codes)
@@ -136,7 +141,7 @@ def head_by_codes(
     tilt = fitted(rest)
     parts = ((np.flatnonzero(held), tilt), (first, fitted(second)), (second, fitted(first)))
     senders = 1 + max(request.sender)
-    outputs = np.full((senders, n, n_outputs_of(n_classes)), np.nan)
+    outputs = np.full((senders, n, outputs_of(n_classes)), np.nan)
     for name, at in zip(names, request.sender, strict=True):
         place = table.schema.position(name)
         for rows, by in parts:
@@ -155,11 +160,6 @@ def head_by_codes(
     )
     log_tilt = log_softmax(tilt.c + tilt.scores(table.rows(np.flatnonzero(held))))
     return trees, widths, pooled(log_tilt, [by_class(found)], classes[held])
-
-
-def n_outputs_of(n_classes: int) -> int:
-    """Outputs of trees of so many classes."""
-    return 1 if n_classes == 2 else n_classes
 
 
 def spread(table: Table, wanted: FloatArray) -> tuple[list[int], FloatArray]:
@@ -183,6 +183,13 @@ def spread(table: Table, wanted: FloatArray) -> tuple[list[int], FloatArray]:
     sums: FloatArray = np.asarray(X.T @ wanted)  # (W, Y)
     found = np.linalg.solve(gram, sums)
     return widths, np.ascontiguousarray(found.T)
+
+
+def _codes_of(values: Bytes, n_rows: int) -> Bytes:
+    """Codes (n,) as they came, if they are that."""
+    if values.dtype != np.uint8 or values.shape != (n_rows,):
+        raise StorageError(f"codes of shape {values.shape} for {n_rows} rows")
+    return values
 
 
 def _with_codes(table: Table, name: str, rows: IntArray, codes: IntArray, n_codes: int) -> Table:

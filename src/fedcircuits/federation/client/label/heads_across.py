@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
 
@@ -104,11 +105,18 @@ class HeadsAcross(ClientState):
             return m.TreesOnCodesFitted(own, {}, _NO_PIECE, np.zeros(1))
         n_classes = request.n_classes
         codes = np.full((len(table), request.n_groups * n_classes), np.nan)
-        expected = [Expected(each.piece, CODES, each.rows) for each in request.codes]
+        expected = [
+            Expected(
+                each.piece,
+                CODES,
+                each.rows,
+                partial(unpacked_row_codes, n_rows=each.n_rows, n_classes=n_classes),
+            )
+            for each in request.codes
+        ]
         opened = self._mail.open(request.step, expected)
-        for each, values in zip(request.codes, opened, strict=True):
+        for each, found in zip(request.codes, opened, strict=True):
             at = slice(each.group * n_classes, (each.group + 1) * n_classes)
-            found = unpacked_row_codes(values, each.n_rows, n_classes)
             codes[self._aligned.named(each.rows), at] = found
         rows = np.flatnonzero(known)
         seed = int(named_rng(self._seed, self.name, "see codes").integers(2**31))
@@ -151,7 +159,13 @@ class HeadsAcross(ClientState):
         purposes = [TILT] * len(request.tilts) + [ALONE] * len(request.alone)
         purposes += [ACROSS] * len(request.across)
         expected = [
-            Expected(e.piece, what, e.rows) for e, what in zip(pieces, purposes, strict=True)
+            Expected(
+                each.piece,
+                what,
+                each.rows,
+                partial(unpacked_levels, shape=(each.n_rows, n_classes)),
+            )
+            for each, what in zip(pieces, purposes, strict=True)
         ]
         scores = np.zeros((1 + 2 * request.n_groups, named.size, n_classes))
         for each, what, values in zip(
@@ -163,7 +177,7 @@ class HeadsAcross(ClientState):
             layer = 0
             if isinstance(each, m.GroupPiece):
                 layer = 1 + each.group + (what == ACROSS) * request.n_groups
-            scores[layer, at] += unpacked_levels(values, (each.n_rows, n_classes))
+            scores[layer, at] += values
         log_tilt, labels = log_softmax(request.c + scores[0, take]), codes[named[take]]
         alone, across = np.split(scores[1:, take], 2)
         pool, better = pooled(log_tilt, list(alone), labels), False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from fedcircuits.schema import Table
 
 TILT = "tilt"  # purpose of sealed scores
 LEVELS = 127  # of a score, to each side of zero
+MOST = 1e6  # of a score that another client sends
 # Levels of a score that goes to the client whose turn it is, and steps to place them.
 N_LEVELS, LLOYD_STEPS, BOOK = 16, 20, np.dtype("<f4")
 
@@ -75,8 +77,8 @@ def unpacked_levels(packed: Bytes, shape: tuple[int, int]) -> FloatArray:
     known = np.empty((n, n_classes - 1))
     for y, part in enumerate(packed.reshape(n_classes - 1, size)):
         book = part[: BOOK.itemsize * N_LEVELS].copy().view(BOOK)
-        if not np.isfinite(book).all():
-            raise StorageError("levels of scores that are not finite")
+        if not (np.abs(book) < MOST).all():
+            raise StorageError("levels of scores that are not finite, or beyond all odds")
         codes = unpack_codes(part[BOOK.itemsize * N_LEVELS :].copy(), n, N_LEVELS)
         known[:, y] = book[codes]
     return np.concatenate([known, -known.sum(axis=1, keepdims=True)], axis=1)
@@ -106,6 +108,8 @@ def unpacked_scores(packed: Bytes, shape: tuple[int, int]) -> FloatArray:
     step = float(packed[:8].copy().view(np.float64)[0])
     codes = packed[8:].copy().view(np.int8).reshape(n, n_classes - 1)
     known = codes * step
+    if not (np.abs(known) < MOST).all():
+        raise StorageError("scores that are not finite, or beyond all odds")
     return np.concatenate([known, -known.sum(axis=1, keepdims=True)], axis=1)
 
 
@@ -125,11 +129,18 @@ class Tilting(ClientState):
         offset = np.zeros((len(table), request.n_classes))
         codes, taking = self._classes()
         if request.rows:
-            expected = [Expected(each.piece, TILT, each.rows) for each in request.pieces]
+            expected = [
+                Expected(
+                    each.piece,
+                    TILT,
+                    each.rows,
+                    partial(unpacked_levels, shape=(each.n_rows, request.n_classes)),
+                )
+                for each in request.pieces
+            ]
             opened = self._mail.open(request.step, expected) if expected else []
-            for each, values in zip(request.pieces, opened, strict=True):
-                shape = (each.n_rows, request.n_classes)
-                offset[self._aligned.named(each.rows)] += unpacked_levels(values, shape)
+            for each, scores in zip(request.pieces, opened, strict=True):
+                offset[self._aligned.named(each.rows)] += scores
             if not request.rest:
                 taking = taking & self._counted_of(request.rows)
         if self._use is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -98,12 +99,14 @@ def _mean(values: FloatArray) -> float:
 
 def _opened(request: m.Judge, mail: Mailbox) -> list[list[FloatArray]]:
     """Log-likelihoods under the models of every piece."""
-    pieces = [Expected(each.piece, EVIDENCE, request.rows) for each in request.pieces]
-    opened = mail.open(request.step, pieces)
-    return [
-        Evidence.of_bytes(values, request.n_rows).of_models(each.models)
-        for each, values in zip(request.pieces, opened, strict=True)
+
+    def reader(models: tuple[ModelName, ...]) -> Callable[[Any], list[FloatArray]]:
+        return lambda values: Evidence.of_bytes(values, request.n_rows).of_models(models)
+
+    pieces = [
+        Expected(each.piece, EVIDENCE, request.rows, reader(each.models)) for each in request.pieces
     ]
+    return mail.open(request.step, pieces)
 
 
 def _log_joint(request: m.Judge, found: list[list[FloatArray]]) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from scipy import sparse
@@ -77,11 +78,15 @@ class AlignedRows:
         values, observed = np.zeros(len(table)), np.zeros(len(table), dtype=bool)
         chosen = [self.chosen(each.choice) for each in sent.pieces]
         expected = [
-            Expected(each.piece, m.LABEL_PIECE, str(rows.size))
+            Expected(
+                each.piece,
+                m.LABEL_PIECE,
+                str(rows.size),
+                partial(unpack_codes, n=rows.size, n_codes=n_codes + 1),
+            )
             for each, rows in zip(sent.pieces, chosen, strict=True)
         ]
-        for rows, packed in zip(chosen, mail.open(m.LABEL_PIECE, expected), strict=True):
-            codes = unpack_codes(packed, rows.size, n_codes + 1)
+        for rows, codes in zip(chosen, mail.open(m.LABEL_PIECE, expected), strict=True):
             fresh = (codes < n_codes) & ~observed[rows]
             values[rows[fresh]], observed[rows[fresh]] = a_value[codes[fresh]], True
         return table.with_column(variable, values, observed)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
-from fedcircuits.federation.wire.requests.heads import PoolWeights
+from fedcircuits.federation.wire.requests.heads import PoolWeights, fault_of_trees, outputs_of
 from fedcircuits.federation.wire.requests.tilts import ScorePiece, TiltTables, asks_tables
 from fedcircuits.federation.wire.requests.validation import Sealed
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
@@ -97,7 +97,18 @@ class FittedByCodes(Message):
             return f"effects of shape {self.effects.shape}, expected {shape}"
         if self.tables.columns != request.columns:
             return "tables of other columns than asked for"
-        return self.tables.fault()
+        return self.tables.fault() or self._fault_of_head(request)
+
+    def _fault_of_head(self, request: FitByCodes) -> str | None:
+        """What is wrong with trees, levels and pool, None where there are none."""
+        if self.pool is None or not self.trees:
+            return None if self.pool is None and not self.trees else "trees or weights alone"
+        n_senders = 1 + max(request.sender, default=-1)
+        if self.widths.shape != (n_senders,) or not np.isfinite(self.widths).all():
+            return f"{self.widths.size} levels of {n_senders} sender(s)"
+        n_columns = len(request.columns) + n_senders * request.n_classes
+        of_trees = fault_of_trees(self.trees, n_columns, outputs_of(request.n_classes))
+        return of_trees or self.pool.fault(1, request.n_classes)
 
 
 @dataclass(frozen=True)
@@ -122,11 +133,13 @@ class CodesSpread(Message):
     trees: Arrays
 
     def fault(self, request: Message) -> str | None:
-        """Tables over the columns asked for."""
+        """Tables and trees over the columns asked for."""
         assert isinstance(request, SpreadCodes)
         if self.tables.columns != request.columns:
             return "tables of other columns than asked for"
-        return self.tables.fault()
+        n_outputs = outputs_of(request.c.size)
+        of_trees = fault_of_trees(self.trees, len(request.columns), n_outputs)
+        return self.tables.fault() or of_trees
 
 
 def _codes(request: AskCodes, terms: Terms, _: str | None) -> Asked:

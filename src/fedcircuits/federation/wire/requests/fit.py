@@ -10,7 +10,7 @@ from typing import Any
 
 from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
-from fedcircuits.federation.wire.names import Job, JobId, ModelName
+from fedcircuits.federation.wire.names import NONE, Job, JobId, ModelName
 from fedcircuits.federation.wire.requests.handshake import Ready
 from fedcircuits.federation.wire.verbs import (
     LABEL_ALLOWED,
@@ -89,7 +89,11 @@ class Fitted(Message):
     def fault(self, request: Message) -> str | None:
         """Models of the jobs asked for and of nothing else."""
         assert isinstance(request, Fit)
-        return fault_of_models(self.models, {job.id for job in request.jobs}, request.keep)
+        classes = {job.id: job.n_classes for job in request.jobs}
+        for each in self.models:
+            if not NONE <= each.name.cls < max(classes.get(each.name.job, 0), 0):
+                return f"a model {str(each.name)!r} of a class that was not asked for"
+        return fault_of_models(self.models, set(classes), request.keep)
 
 
 def fault_of_models(models: tuple[FittedModel, ...], asked: set[JobId], keep: bool) -> str | None:
@@ -97,7 +101,7 @@ def fault_of_models(models: tuple[FittedModel, ...], asked: set[JobId], keep: bo
     for each in models:
         if each.name.job not in asked or each.name.state >= 0:
             return f"a model {str(each.name)!r} that was not asked for"
-        if not 0 <= each.rows < float("inf"):
+        if not 0 < each.rows < float("inf"):
             return f"{each.rows} rows behind the model {str(each.name)!r}"
         if bool(each.model.size) is keep:
             return f"the model {str(each.name)!r} " + ("was to stay" if keep else "has no bytes")

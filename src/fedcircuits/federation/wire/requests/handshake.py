@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedcircuits.arrays import Arrays
+from fedcircuits.density.tilt import n_states_of
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+from fedcircuits.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,26 @@ class Description(Message):
     tilts: bool = False
 
 
+class CountsClasses(Message):
+    """A request whose reply has the rows of each class."""
+
+    def n_classes_counted(self) -> int:
+        """Return how many classes those are."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Agree(Message):
+class Agree(CountsClasses):
     """Server: the agreed schema and grids of the client's columns, the seed, the label's name."""
 
     schema: list[Any]
     seed: int
     label: str | None
+
+    def n_classes_counted(self) -> int:
+        """Return those of the label, none where the client does not hold it."""
+        held = [v for v in Schema.from_json(self.schema) if v.name == self.label]
+        return sum(map(n_states_of, held))
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,13 @@ class Ready(Message):
 
     n_rows: int
     label_counts: list[float]
+
+    def fault(self, request: Message) -> str | None:
+        """Rows of the classes asked for."""
+        asked = request.n_classes_counted() if isinstance(request, CountsClasses) else 0
+        if len(self.label_counts) != asked:
+            return f"rows of {len(self.label_counts)} classes, expected {asked}"
+        return None
 
 
 ROWS_AND_CLASSES = {

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedcircuits.arrays import Array, Arrays
+from fedcircuits.errors import MALFORMED
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
@@ -37,6 +40,32 @@ class PoolWeights:
     error: float
     n_rows: int
 
+    def fault(self, n_trees: int, n_classes: int) -> str | None:
+        """Return what is wrong with shapes and numbers, None where nothing is."""
+        if self.trees.shape != (n_trees,) or self.shift.shape != (n_classes,):
+            return f"weights of {self.trees.size} trees and {self.shift.size} classes"
+        numbers = [*self.trees, *self.shift, self.tilt, self.limit, self.log_loss, self.gain]
+        if not np.isfinite([*numbers, self.error]).all() or self.limit < 0:
+            return "weights that are no numbers"
+        return None
+
+
+def outputs_of(n_classes: int) -> int:
+    """Return how many outputs the trees of a label have."""
+    return 1 if n_classes == 2 else n_classes
+
+
+def fault_of_trees(trees: Arrays, n_columns: int, n_outputs: int) -> str | None:
+    """Return what is wrong with boosted trees, None where nothing is or where there are none."""
+    from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+
+    try:
+        if trees:
+            BoostedTrees.from_arrays(trees, n_columns, n_outputs)
+    except MALFORMED as error:
+        return f"trees that cannot be used: {error}"
+    return None
+
 
 @dataclass(frozen=True)
 class FitHead(Message):
@@ -59,6 +88,11 @@ class HeadFitted(Message):
 
     trees: Arrays
     seconds: Array
+
+    def fault(self, request: Message) -> str | None:
+        """Trees over the columns asked for."""
+        assert isinstance(request, FitHead)
+        return fault_of_trees(self.trees, len(request.columns), outputs_of(request.n_classes))
 
 
 def _fit_head(request: FitHead, terms: Terms, label: str | None) -> Asked:

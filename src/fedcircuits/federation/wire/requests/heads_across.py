@@ -13,7 +13,7 @@ import numpy as np
 
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
-from fedcircuits.federation.wire.requests.heads import PoolWeights
+from fedcircuits.federation.wire.requests.heads import PoolWeights, fault_of_trees, outputs_of
 from fedcircuits.federation.wire.requests.tilts import ScorePiece
 from fedcircuits.federation.wire.requests.validation import Piece
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
@@ -84,7 +84,9 @@ class CodeTreesFitted(Message):
         assert isinstance(request, FitCodeTrees)
         if self.trees and (len(self.codes) != len(request.to) or not np.isfinite(self.width)):
             return f"codes for {len(self.codes)} recipient(s), expected {len(request.to)}"
-        return None
+        n_columns, n_outputs = len(request.columns), outputs_of(request.n_classes)
+        of_trees = fault_of_trees(self.trees, n_columns, n_outputs)
+        return of_trees or fault_of_trees(self.leaf, n_columns, 1)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,12 @@ class TreesOnCodesFitted(Message):
     outputs: Piece
     seconds: Array
 
+    def fault(self, request: Message) -> str | None:
+        """Trees over the columns asked for and the codes of others."""
+        assert isinstance(request, FitTreesOnCodes)
+        n_columns = len(request.columns) + request.n_groups * request.n_classes
+        return fault_of_trees(self.trees, n_columns, outputs_of(request.n_classes))
+
 
 @dataclass(frozen=True)
 class PoolAcross(Message):
@@ -176,6 +184,11 @@ class PooledAcross(Message):
     key: str
     pool: PoolWeights | None
     across: bool
+
+    def fault(self, request: Message) -> str | None:
+        """Weights of every group's trees."""
+        assert isinstance(request, PoolAcross)
+        return None if self.pool is None else self.pool.fault(request.n_groups, request.c.size)
 
 
 def _trees(

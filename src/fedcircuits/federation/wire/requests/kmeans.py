@@ -12,7 +12,18 @@ import numpy as np
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import Grouping
-from fedcircuits.federation.wire.verbs import Asked, Fields, Level, Reveals, Terms, Verb, declare
+from fedcircuits.federation.wire.verbs import (
+    Asked,
+    Fields,
+    Level,
+    Reveals,
+    Terms,
+    Verb,
+    are_counts,
+    declare,
+)
+
+MOST = 1e6  # of a feature, which lies near 0 to 1, and of strata
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,18 @@ class Start(Message):
 
     centres: Array
     rows: Array
+
+    def fault(self, request: Message) -> str | None:
+        """Centres that are numbers, each of some rows and of a stratum."""
+        assert isinstance(request, AskStart)
+        if self.centres.ndim != 2 or self.rows.shape != self.centres.shape[:1]:
+            return f"{self.rows.size} counts of rows of centres {self.centres.shape}"
+        if self.centres.shape[1] < 2 or not (self.rows > 0).all():
+            return "centres of nothing"
+        strata = self.centres[:, 0]
+        if not (np.abs(self.centres) < MOST).all() or not are_counts(strata) or (strata % 1).any():
+            return "centres that are no numbers"
+        return None
 
 
 @dataclass(frozen=True)

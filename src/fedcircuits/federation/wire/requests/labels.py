@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcircuits.arrays import Array
+from fedcircuits.density.tilt import n_states_of
 from fedcircuits.federation.wire.message import Message
-from fedcircuits.federation.wire.requests.handshake import ROWS_AND_CLASSES, Ready
+from fedcircuits.federation.wire.requests.handshake import (
+    ROWS_AND_CLASSES,
+    CountsClasses,
+    Ready,
+)
 from fedcircuits.federation.wire.requests.validation import Piece, Sealed
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+from fedcircuits.schema import Schema
 
 LABEL_PIECE = "label"  # purpose of sealed classes, and the one step that they are sealed for
 
@@ -41,11 +47,15 @@ class LabelPiece:
 
 
 @dataclass(frozen=True)
-class TakeLabel(Message):
+class TakeLabel(CountsClasses):
     """Server, to a client without the label: the variable as agreed, and its owners' states."""
 
     schema: list[Any]
     pieces: tuple[LabelPiece, ...]
+
+    def n_classes_counted(self) -> int:
+        """Return those of the label."""
+        return sum(map(n_states_of, Schema.from_json(self.schema)))
 
 
 def _take_label(request: TakeLabel, terms: Terms, label: str | None) -> Asked:

@@ -12,8 +12,22 @@ import numpy as np
 from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import Grouping
-from fedcircuits.federation.wire.requests.handshake import ROWS_AND_CLASSES, Ready
-from fedcircuits.federation.wire.verbs import Asked, Fields, Level, Reveals, Terms, Verb, declare
+from fedcircuits.federation.wire.requests.handshake import (
+    ROWS_AND_CLASSES,
+    CountsClasses,
+    Ready,
+)
+from fedcircuits.federation.wire.sealing import KEY_BYTES, are_digits
+from fedcircuits.federation.wire.verbs import (
+    Asked,
+    Fields,
+    Level,
+    Reveals,
+    Terms,
+    Verb,
+    are_counts,
+    declare,
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +42,13 @@ class GroupSecret(Message):
     """Client: the secret, wrapped for each of the others, as hexadecimal digits."""
 
     wrapped: dict[str, str]
+
+    def fault(self, request: Message) -> str | None:
+        """Return what is wrong unless secrets are 32 bytes each."""
+        del request
+        if not all(are_digits(secret, KEY_BYTES) for secret in self.wrapped.values()):
+            return "a wrapped secret that is none"
+        return None
 
 
 @dataclass(frozen=True)
@@ -53,6 +74,8 @@ class Digests(Message):
         del request
         if self.digests.dtype != np.uint8 or self.digests.shape[1:] != (12,):
             return f"digests of shape {self.digests.shape}, expected (rows, 12) bytes"
+        if len(np.unique(self.digests, axis=0)) < len(self.digests):
+            return "one digest for two rows"
         return None
 
 
@@ -106,15 +129,17 @@ class Clustered(Message):
     indices: Array
 
     def fault(self, request: Message) -> str | None:
-        """Return what is wrong unless every cluster has one stratum."""
-        del request
-        if self.strata.shape != self.rows.shape:
+        """Return what is wrong unless every cluster has rows and one stratum, 0 or above."""
+        assert isinstance(request, Cluster)
+        if self.strata.shape != self.rows.shape or not are_counts(self.strata):
             return f"{self.strata.size} strata of {self.rows.size} clusters"
+        if not self.rows.size or not (self.rows > 0).all():
+            return "clusters without rows"
         return None
 
 
 @dataclass(frozen=True)
-class Assign(Message):
+class Assign(CountsClasses):
     """Server: the class of chosen aligned rows (packed), and r(l | k) (K, R) for the others.
 
     The table has no row where the class of every row is sent; `source` is the grouping that has
@@ -130,6 +155,10 @@ class Assign(Message):
     @property
     def series(self) -> str:
         return str(self.group)
+
+    def n_classes_counted(self) -> int:
+        """Return the columns of the table."""
+        return int(self.table.shape[1])
 
 
 def _cluster(request: Cluster, _: Terms, __: str | None) -> Asked:

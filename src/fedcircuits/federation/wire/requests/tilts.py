@@ -17,7 +17,17 @@ from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.requests.handshake import Ready
 from fedcircuits.federation.wire.requests.validation import Piece, Sealed
-from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
+from fedcircuits.federation.wire.verbs import (
+    Asked,
+    Level,
+    Reveals,
+    Terms,
+    Verb,
+    are_counts,
+    declare,
+)
+
+MOST_ODDS = 300.0  # of an entry: what no rows can tell, and more would leave what a double holds
 
 
 @dataclass(frozen=True)
@@ -43,8 +53,15 @@ class TiltTables:
         shape = (self.c.size, int(self.widths.sum()) if self.widths.size else 0)
         if self.widths.shape != (len(self.columns),) or self.g.shape != shape:
             return f"tables of shape {self.g.shape} for {len(self.columns)} columns"
-        if self.counts.shape != self.c.shape or not np.isfinite(self.g).all():
-            return "tables with numbers that are not finite, or counts of other classes"
+        if self.counts.shape != self.c.shape or self.c.ndim != 1:
+            return "counts of other classes than the tables'"
+        if not are_counts(self.counts) or (self.c.size and not self.counts.any()):
+            return "tables of numbers of rows that are no counts"
+        known = self.c[self.c > -np.inf]  # a class without rows has no mass
+        if any(not (np.abs(odds) <= MOST_ODDS).all() for odds in (self.g, known)):
+            return f"tables with numbers that are not finite, or beyond {MOST_ODDS}"
+        if np.isnan(self.c).any():
+            return "constants that are no numbers"
         return None
 
 

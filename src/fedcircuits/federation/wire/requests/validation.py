@@ -13,6 +13,7 @@ from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import ModelName
 from fedcircuits.federation.wire.requests.handshake import Ready
+from fedcircuits.federation.wire.sealing import KEY_BYTES, are_digits
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
 
 
@@ -27,6 +28,13 @@ class PublicKey(Message):
 
     key: str
     nonce: str
+
+    def fault(self, request: Message) -> str | None:
+        """A key of 32 bytes, and digits."""
+        del request
+        if not are_digits(self.key, KEY_BYTES) or not are_digits(self.nonce, len(self.nonce) // 2):
+            return "a public key or nonce that is none"
+        return None
 
 
 @dataclass(frozen=True)

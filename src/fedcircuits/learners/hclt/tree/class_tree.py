@@ -94,6 +94,7 @@ class ClassTree:
             and bool((place[parent[order[1:]]] < np.arange(1, L)).all())
             and latent_of.min() >= 0
             and latent_of.max() < L
+            and np.isin(np.arange(L), [*latent_of, *parent]).all()  # each has something below it
         )
         if n_classes != Y or W == 0 or H % W or shapes != found or not is_tree:
             raise StorageError("the latent tree in the file has not the shape of its schema")

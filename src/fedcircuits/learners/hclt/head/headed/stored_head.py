@@ -24,6 +24,8 @@ def parts_of(
     header = record.header
     schema, label = Schema.from_json(header["schema"]), header["label"]
     columns = [v for v in schema if v.name != label]
+    if any(not v.is_coded and v.grid is None for v in schema):
+        raise StorageError("a number in the file has no grid")
     n_classes = n_states(schema[label])
     tree = ClassTree.from_arrays(_under("tree.", record), [n_states(v) for v in columns], n_classes)
     classes = record.arrays["pool.classes"].astype(np.int64)

@@ -282,7 +282,7 @@ class BoostedTrees:
         )
         fault = trees._fault(n_columns, n_outputs)
         if fault:
-            raise StorageError(f"the trees in the file are not valid: {fault}")
+            raise StorageError(f"the trees are not valid: {fault}")
         return trees
 
     def _fault(self, n_columns: int, n_outputs: int) -> str | None:
