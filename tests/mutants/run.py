@@ -145,14 +145,23 @@ def _file(name: str) -> Path:
 def mutants_of(module: str) -> Iterator[Mutant]:
     """Every change of one operator, condition, constant or raised error of a module."""
     text = (SOURCE / module).read_text(encoding="utf-8")
-    n_nodes = sum(1 for _ in ast.walk(ast.parse(text)))
-    for at in range(n_nodes):
+    for at in range(len(_nodes(ast.parse(text)))):
         tree = ast.parse(text)
-        node = list(ast.walk(tree))[at]
+        node = _nodes(tree)[at]
         what = _change(node)
         if what is not None:
             changed = ast.unparse(ast.fix_missing_locations(tree))
             yield Mutant(module, getattr(node, "lineno", 0), what, changed, MODULES[module])
+
+
+def _nodes(tree: ast.AST) -> list[ast.AST]:
+    """The nodes of a module without annotations of types, which nothing evaluates."""
+    found = [tree]
+    for name, value in ast.iter_fields(tree):
+        if name not in ("annotation", "returns"):
+            parts = value if isinstance(value, list) else [value]
+            found += [node for part in parts if isinstance(part, ast.AST) for node in _nodes(part)]
+    return found
 
 
 def _change(node: ast.AST) -> str | None:
