@@ -5,8 +5,8 @@
 A server that follows the protocol keeps every message and the gathered models. Where clients send
 log-likelihoods of single rows, it enumerates all cells of a client's columns under the client's own
 models and looks for the one cell combination that has the values it received. Where clients send
-sums around centres in rounds (`anchors`), differences between rounds in which one row changed its
-centre are that row.
+sums around centres in rounds (`anchors`), the server reads sums over clients; differences between
+rounds in which one row changed its centre would be that row.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.arrays import FloatArray
 from fedcircuits.engines import LocalEngine
 from fedcircuits.federation.client.clustering import features
+from fedcircuits.federation.client.rounds import add_up
+from fedcircuits.federation.wire import requests as m
 from recorder import Recorder
 from tables import write
 
@@ -66,7 +68,9 @@ def log_likelihoods(engine: Recorder) -> list[FloatArray]:
     for message in engine.messages:
         if message.to_client or message.client != VICTIM:
             continue
-        for array in encoding.unpack(message.data).arrays.values():
+        for name, array in encoding.unpack(message.data).arrays.items():
+            if name.startswith("trees/"):
+                continue  # nodes of a head, not rows
             if array.dtype.kind == "f" and array.ndim in (1, 2) and len(array) >= 100:
                 vectors += list(np.asarray(array, dtype=float).reshape(len(array), -1).T)
     return vectors
@@ -141,14 +145,17 @@ def by_anchors(n: int) -> list[Any]:
         )
     )  # fmt: skip
     fed = fc.federate(engine=engine, agreement="anchors")
-    own = fed.schema.select(shared).encode(frame.iloc[n // 2 :][shared], missing_as_state=True)
+    own = fed.schema.select(shared).encode(frame[shared], missing_as_state=True)
     truth = features(own)  # (n, F), for the score alone
-    replies = [
-        encoding.unpack(x.data).arrays
-        for x in engine.messages
-        if x.client == VICTIM and not x.to_client
-    ]
-    rounds = [(r["rows"], r["sums"]) for r in replies if {"rows", "sums"} <= set(r)]
+    terms: dict[bytes, dict[str, Any]] = {}  # by request: masked, so that their sum alone is read
+    asked: dict[str, bytes] = {}
+    for x in engine.messages:
+        if x.verb == "centres" and x.to_client:
+            asked[x.client] = x.data
+        elif x.verb == "centres":
+            terms.setdefault(asked[x.client], {})[x.client] = m.CentreSums.from_bytes(x.data).sums
+    totals = [add_up(of, masked=True) for of in terms.values()]
+    rounds = [(total["rows"], total["sums"]) for total in totals]
     moved = exact = 0
     for (rows, sums), (later_rows, later_sums) in itertools.pairwise(rounds):
         if rows.shape != later_rows.shape:
@@ -157,7 +164,7 @@ def by_anchors(n: int) -> list[Any]:
             guess = (later_sums[at] - sums[at]) * (later_rows[at] - rows[at])
             moved += 1
             exact += bool((np.abs(truth - guess).max(axis=1) < SAME).any())
-    return ["`anchors`, rows and columns split", n // 2, moved, exact]
+    return ["`anchors`, rows and columns split", n, moved, exact]
 
 
 def main() -> None:
@@ -175,8 +182,9 @@ def main() -> None:
             "gathered models; `id_secret` is set. The client has four discrete columns (12,000 "
             "cell combinations) or, under `anchors`, three shared columns of numbers.",
             "A row counts as reconstructed where exactly one combination of cells explains the "
-            "log-likelihoods that were sent about it; under `anchors` where the difference of two "
-            "rounds is a row of the client (third column: differences of one row).",
+            "log-likelihoods that were sent about it; under `anchors` where the difference of the "
+            "sums of two rounds, over both clients, is a row of one of them (third column: "
+            "differences of one row).",
             "0 means that this comparison finds nothing, not that nothing can be found. Under "
             "`joint` log-likelihoods of every aligned row are sent in every round, of models that "
             "have changed since; `latent` sends the cluster index of every aligned row.",
