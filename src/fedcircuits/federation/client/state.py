@@ -62,7 +62,7 @@ class ClientState:
         found = describe(
             self._frame, self._kinds, self._missing_values, min_rows, sketch_levels=levels
         )
-        return replace(found, tilts=self._learner.tilts)
+        return replace(found, tilts=self._learner.tilts, min_rows=self._least)
 
     def _to_cluster(self, columns: list[str]) -> Table:
         """Columns to cluster rows on; with a policy on the client's own grids.

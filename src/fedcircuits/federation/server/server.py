@@ -189,6 +189,8 @@ class Server(Holdings):
             self.drop(client, "it has no rows")
         described = {c: d for c, d in described.items() if c not in empty}
         schemas = {c: described_schema(c, d) for c, d in described.items()}
+        # The strictest policy decides: what is about smaller groups would be asked in vain.
+        self.min_rows = max([self.min_rows, *(d.min_rows for d in described.values())])
         merged = Schema.merge(schemas)
         if self.label is not None and self.label not in merged:
             raise FederationError(

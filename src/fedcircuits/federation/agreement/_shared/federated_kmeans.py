@@ -83,7 +83,7 @@ def _start(server: Server, space: Space, n_anchors: int, within: bool) -> FloatA
     """(K, 1 + F) centres of the holders' own centres, in each stratum."""
     from sklearn.cluster import KMeans  # slow to import
 
-    ask = m.AskStart(list(space.names), n_anchors, within, MIN_ROWS)
+    ask = m.AskStart(list(space.names), n_anchors, within, max(MIN_ROWS, server.min_rows))
     starts = call_all(server, m.START, dict.fromkeys(space.holders, ask))
     points = np.concatenate([start.centres for start in starts.values()])
     rows = np.concatenate([start.rows for start in starts.values()])

@@ -29,7 +29,8 @@ class Describe(Message):
 class Description(Message):
     """Client: names, kinds, domains, row count, missing counts and sketches of numeric columns.
 
-    `tilts` says whether its learner fits a tilt of the label (`LearnsTilt`).
+    `tilts` says whether its learner fits a tilt of the label (`LearnsTilt`), `min_rows` which
+    groups of rows are too small for it, whatever is asked; 0 for a client without a policy.
     """
 
     schema: list[Any]
@@ -38,6 +39,7 @@ class Description(Message):
     exact: dict[str, bool]
     sketches: Arrays = field(default_factory=dict)
     tilts: bool = False
+    min_rows: int = 0
 
 
 class CountsClasses(Message):
