@@ -81,7 +81,7 @@ class ClientSpec:
         if self.policy is not None:
             id = self.policy.id_of(rows, id)
             rows = self.policy.apply(rows, id=id, client=self.name, label=self.label)
-            kinds, missing = self.policy.kinds_of(self.label), self.policy.missing_values
+            kinds, missing = self.policy.kinds_of(self.label, rows), self.policy.missing_values
         rows = rows.drop(columns=list(self.drop), errors="ignore")  # others may have them
         return Client(
             self.name,

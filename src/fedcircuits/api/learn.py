@@ -22,12 +22,11 @@ from fedcircuits.schema.encode import check_names
 from fedcircuits.schema.events import Event
 from fedcircuits.schema.identifiers import left_out, warn_of_left_out
 from fedcircuits.schema.infer import Domain
+from fedcircuits.schema.numbers import is_number
 from fedcircuits.schema.reading.batches import ParquetBatches, infer_schema
 from fedcircuits.schema.reading.parquet import ParquetFile, is_parquet
 
 DEFAULT_LEARNER = "hclt"
-# A label with more different numbers than this is a number, not a name of a class.
-MOST_CLASSES = 20
 # Random rows of a file by which identifiers and the kind of the label are known.
 TELLING_ROWS = 20_000
 
@@ -193,19 +192,6 @@ def _label_kind(
     domain = (domains or {}).get(str(column.name))
     is_listed = domain is not None and len(domain) != 2
     return "categorical" if is_listed or not is_number(column, missing_values) else "continuous"
-
-
-def is_number(column: pd.Series[Any], missing_values: Sequence[object] = ()) -> bool:
-    """Return whether a label is predicted as a number and not by its categories."""
-    kept = column[column.notna() & ~column.isin(list(missing_values))]
-    if kept.dtype.kind == "O":
-        kept = kept.infer_objects()
-    if kept.dtype.kind not in "iuf":
-        return False
-    distinct = np.unique(kept.to_numpy(dtype=float))
-    if distinct.size <= 2:
-        return False
-    return distinct.size > MOST_CLASSES or bool((distinct != np.round(distinct)).any())
 
 
 def _learn_images(

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from fedcircuits.api.client_spec import CLIENT_FROM_SPEC, ClientSpec, as_table
-from fedcircuits.api.learn import is_number
 from fedcircuits.api.partition import client_names
 from fedcircuits.api.settings import RunSettings
 from fedcircuits.api.watched import Stages
@@ -20,6 +19,7 @@ from fedcircuits.errors import FedcircuitsWarning, FederationError, unknown_name
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Data, Kind, read
+from fedcircuits.schema.numbers import is_number
 from fedcircuits.schema.reading.read import is_one_row
 
 Clients = Mapping[str, Data] | Sequence[Data]  # tables by name, or tables that get names

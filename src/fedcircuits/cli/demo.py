@@ -13,7 +13,7 @@ import pandas as pd
 from fedcircuits.api import partition
 from fedcircuits.api.datasets import Split, loans, random_split
 from fedcircuits.api.federate import federate
-from fedcircuits.api.learn import is_number, learn
+from fedcircuits.api.learn import learn
 from fedcircuits.cli.federation_file.draft import missing_spellings
 from fedcircuits.cli.output import Output
 from fedcircuits.density import Density
@@ -21,6 +21,7 @@ from fedcircuits.errors import FedcircuitsError, FedcircuitsWarning, unknown_nam
 from fedcircuits.report.scores import label_scores
 from fedcircuits.schema import read
 from fedcircuits.schema.identifiers import identifiers
+from fedcircuits.schema.numbers import is_number
 
 MOST_ROWS, FEWEST_ROWS = 8000, 100  # of a table of the user's own
 SPLITS = {"rows": "rows split", "columns": "columns split", "both": "rows and columns"}

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pandas as pd
+
+# A label with more different numbers than this is a number, not a name of a class.
+MOST_CLASSES = 20
 
 # A currency in front or a unit behind ("70 kg", "33 m²", "5 €/h"); thousands in groups of three
 # digits, which "0,125" has not.
@@ -52,3 +57,16 @@ def as_float(value: Any) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def is_number(column: pd.Series[Any], missing_values: Iterable[object] = ()) -> bool:
+    """Return whether a label is predicted as a number and not by its categories."""
+    kept = column[column.notna() & ~column.isin(list(missing_values))]
+    if kept.dtype.kind == "O":
+        kept = kept.infer_objects()
+    if kept.dtype.kind not in "iuf":
+        return False
+    distinct = np.unique(kept.to_numpy(dtype=float))
+    if distinct.size <= 2:
+        return False
+    return distinct.size > MOST_CLASSES or bool((distinct != np.round(distinct)).any())

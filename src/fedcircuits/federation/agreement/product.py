@@ -133,13 +133,12 @@ class ProductOfClasses(Declared):
             factors = [builder.part(leaves[y])]
             for space in spaces:
                 held = [k for k in sorted(fitted.models) if k.job == space and k.cls == y]
-                if not held:
-                    break  # nobody who holds this subspace has seen the class
+                if not held:  # nobody who holds this subspace has seen the class: it says nothing
+                    held = [k for k in sorted(fitted.models) if k.job == space]
                 children = [builder.part(fitted.models[k]) for k in held]
                 factors.append(builder.mixture(children, [fitted.rows[k] for k in held]))
-            else:
-                classes.append(builder.product(factors))
-                rows.append(self._class_rows(fitted, y, spaces))
+            classes.append(builder.product(factors))
+            rows.append(self._class_rows(fitted, y, spaces))
         return builder, builder.mixture(classes, rows)
 
     def _class_rows(self, fitted: FittedParts, y: int, spaces: list[JobId]) -> float:

@@ -66,6 +66,10 @@ def cluster_rows(
 
     X = features(table)
     counts = np.bincount(strata).astype(float)
+    small = (counts > 0) & (counts < least)
+    if small.any():  # rows whose label is not known, say: clusters of so few may not be told
+        strata = np.where(small[strata], counts.argmax(), strata)
+        counts = np.bincount(strata).astype(float)
     index = np.zeros(len(table), dtype=np.int64)
     stratum_of: list[int] = []
     for stratum, k in enumerate(clusters_per_stratum(counts, n_clusters)):

@@ -20,6 +20,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.wire.requests import BITS, VERBS
 from fedcircuits.federation.wire.verbs import Terms
 from fedcircuits.schema import Kind, Schema
+from fedcircuits.schema.numbers import is_number
 
 LabelUse = Literal["sent", "used", "no"]
 ModelPlace = Literal["gathered", "remote"]
@@ -159,10 +160,14 @@ class Policy(Terms):
         cells = frame[wanted]
         return wanted if cells.notna().all() and not cells.duplicated().any() else None
 
-    def kinds_of(self, label: str | None) -> dict[str, Kind]:
-        """Return the kinds of columns, the label categorical unless it is given another kind."""
+    def kinds_of(self, label: str | None, frame: pd.DataFrame) -> dict[str, Kind]:
+        """Return the kinds of columns; the label's is that of its cells unless it is given."""
         label = self.label_column or label
-        return {**({} if label is None else {label: "categorical"}), **self.kinds}
+        known: dict[str, Kind] = {}
+        if label is not None:
+            number = label in frame.columns and is_number(frame[label], self.missing_values)
+            known[label] = "continuous" if number else "categorical"
+        return {**known, **self.kinds}
 
     def apply(
         self,
@@ -203,7 +208,7 @@ class Policy(Terms):
         if self.rare_categories == "offered":
             return kept
         variables = kept.drop(columns=[id] if id in kept.columns else [])
-        kinds = self.kinds_of(label)
+        kinds = self.kinds_of(label, variables)
         named = {name: kind for name, kind in kinds.items() if name in variables.columns}
         for variable in Schema.infer(variables, named, missing_values=self.missing_values):
             if variable.is_coded:

@@ -21,7 +21,7 @@ from fedcircuits.federation.server.merged_schema import (
 )
 from fedcircuits.federation.server.settings import LabelUse, ServerSettings
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.ids import fingerprint, numbered
+from fedcircuits.federation.wire.ids import fingerprint, numbered, without_few
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_choice
 from fedcircuits.federation.wire.seeds import named_rng
@@ -334,7 +334,17 @@ class Server(Holdings):
                 raise ClientError(client, f"{len(told)} digests of {self.n_rows[client]} rows")
         # The seed decides, not the salt, which must not change the model.
         requests = {}
-        for client, (rows, numbers) in numbered(found, named_rng(self.seed, "alignment")).items():
+        every = numbered(found, named_rng(self.seed, "alignment"))
+        kept = without_few(every, self.min_rows)
+        if any(kept[client][0].size < every[client][0].size for client in every):
+            shown = ", ".join(f"{c!r} {rows.size}" for c, (rows, _) in every.items())
+            warnings.warn(
+                f"rows that fewer than min_rows = {self.min_rows} of a client are shared are not "
+                f"aligned; each client has in common with others: {shown}",
+                FedcircuitsWarning,
+                stacklevel=2,
+            )
+        for client, (rows, numbers) in kept.items():
             requests[client] = m.Align(rows.astype(np.int32))
             self.aligned[client] = numbers
         self.named_rows.clear()

@@ -98,6 +98,26 @@ def fingerprint(*parts: bytes) -> str:
     return hashlib.sha256(b"\x1f".join(parts)).hexdigest()
 
 
+def without_few(
+    aligned: Mapping[str, tuple[IntArray, IntArray]], least: int
+) -> dict[str, tuple[IntArray, IntArray]]:
+    """Return the aligned rows of clients that have so many, and that others of these hold too.
+
+    Args:
+        aligned: as `numbered` returns them.
+        least: rows; no policy admits smaller groups.
+    """
+    few = {client for client, (rows, _) in aligned.items() if 0 < rows.size < least}
+    if not few:
+        return dict(aligned)
+    kept = {c: numbers[: 0 if c in few else None] for c, (_, numbers) in aligned.items()}
+    every, holders = np.unique(np.concatenate(list(kept.values())), return_counts=True)
+    left = {c: np.isin(kept[c], every[holders > 1]) for c in kept}
+    return without_few(
+        {c: (aligned[c][0][: kept[c].size][left[c]], kept[c][left[c]]) for c in kept}, least
+    )
+
+
 def numbered(
     digests: Mapping[str, Digests], rng: np.random.Generator
 ) -> dict[str, tuple[IntArray, IntArray]]:
