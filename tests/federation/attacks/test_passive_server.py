@@ -75,7 +75,7 @@ def test_the_server_sees_totals_of_k_means_and_no_row_follows_from_them() -> Non
 def test_the_same_masks_do_not_serve_two_answers() -> None:
     """A request once more, when the client's answer is another one by now, is refused."""
     boxes = {name: Mailbox(name, SealingKey(), None) for name in "ab"}
-    said = {name: box.hello() for name, box in boxes.items()}
+    said = {name: box.public_key() for name, box in boxes.items()}
     peers = m.Peers({n: s.key for n, s in said.items()}, {n: s.nonce for n, s in said.items()})
     for box in boxes.values():
         box.meet(peers)

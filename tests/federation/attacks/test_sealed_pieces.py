@@ -170,7 +170,7 @@ def test_a_piece_of_another_run_is_refused() -> None:
     def run(rows: bytes) -> None:
         for name, box in boxes.items():
             box.begin(b"agreed", rows if name == "b" else b"")
-        said = {name: box.hello() for name, box in boxes.items()}
+        said = {name: box.public_key() for name, box in boxes.items()}
         peers = m.Peers({n: s.key for n, s in said.items()}, {n: s.nonce for n, s in said.items()})
         for box in boxes.values():
             box.meet(peers)
