@@ -14,12 +14,12 @@ import fedcircuits as fc
 from fedcircuits.errors import FedcircuitsWarning, LearningError, SchemaError
 from fedcircuits.learners.hclt.tree.chow_liu import chow_liu_tree
 from fedcircuits.learners.hclt.tree.marginals import row_marginals, shares
+from fedcircuits.learners.hclt.tree.starts import initial_tree
 from fedcircuits.learners.hclt.tree.tree_em import (
     EmOptions,
     Smoothing,
     column_marginals,
     fit_em,
-    initial_tree,
     refit_over,
 )
 from fedcircuits.schema import Schema

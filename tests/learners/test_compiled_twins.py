@@ -26,12 +26,12 @@ from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
 from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import block_patterns
+from fedcircuits.learners.hclt.tree.starts import initial_tree
 from fedcircuits.learners.hclt.tree.tree_em import (
     EmOptions,
     Smoothing,
     column_marginals,
     fit_em,
-    initial_tree,
 )
 from fedcircuits.learners.hclt.tree.tree_pass import TreePass, add_by_index
 

@@ -9,12 +9,12 @@ import pytest
 
 from fedcircuits.learners.hclt.tree import tree_pass
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
+from fedcircuits.learners.hclt.tree.starts import initial_tree
 from fedcircuits.learners.hclt.tree.tree_em import (
     EmOptions,
     Smoothing,
     column_marginals,
     fit_em,
-    initial_tree,
     log_prior,
     maximise,
 )

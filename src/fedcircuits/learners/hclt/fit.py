@@ -105,7 +105,7 @@ def fit_rows(
         return_freed(sample.codes.size)
         notify(0.0, "structure")
         found = search_tree(
-            train, held, cards, rng, sizes, is_tree, notify, n_classes, _n_trees(options)
+            train, held, cards, ordered, rng, sizes, is_tree, notify, n_classes, _n_trees(options)
         )
         result = found.result
         em_seconds = time.process_time() - clock

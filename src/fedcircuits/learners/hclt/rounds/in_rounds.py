@@ -38,7 +38,8 @@ from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.latent_tree import Counts, LatentTree
 from fedcircuits.learners.hclt.tree.marginals import with_marginals
 from fedcircuits.learners.hclt.tree.sizes import automatic_sizes, for_categories
-from fedcircuits.learners.hclt.tree.tree_em import Smoothing, initial_tree, maximise
+from fedcircuits.learners.hclt.tree.starts import initial_tree
+from fedcircuits.learners.hclt.tree.tree_em import Smoothing, maximise
 from fedcircuits.learners.hclt.tree.tree_pass import expected_counts
 from fedcircuits.learners.hclt.tree.tree_pass import log_likelihood as tree_log_likelihood
 from fedcircuits.learners.spanning_tree import maximum_spanning_tree

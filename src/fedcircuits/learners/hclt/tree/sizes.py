@@ -4,7 +4,8 @@ The rule, tuned on validation parts of the twenty binary tables, Adult, Credit a
 
 * H, the states of every latent of a hidden Chow-Liu tree, and K, the components of a mixture:
   sqrt(n / 4), at least 2, at most 64. Half of it is tried too, and half again while that is better
-  on validation rows: small tables end with a few states, wide and regular ones with many.
+  on validation rows: small tables end with a few states, wide and regular ones with many. Half as
+  many again are tried where the last doubling clearly paid (see `search.py`).
 * EM: at most 50 full-batch steps after 3 epochs on small batches; validation ends it sooner.
 * Smoothing: a twentieth of a pseudo-row per state of a column, at most one in all, per latent state
   and table; it only has to keep zeros away, early stopping does the rest. More than twenty

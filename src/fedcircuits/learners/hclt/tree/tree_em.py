@@ -174,57 +174,6 @@ def log_prior(tree: LatentTree, smoothing: Smoothing, priors: list[FloatArray]) 
     return total
 
 
-def initial_tree(
-    parent: npt.NDArray[np.int64],
-    order: npt.NDArray[np.int64],
-    latent_of: npt.NDArray[np.int64],
-    marginals: list[FloatArray],
-    n_states: int,
-    codes: IntegerArray,
-    rng: np.random.Generator,
-    prototype_share: float = 0.5,
-    stay: float = 0.9,
-) -> LatentTree:
-    """Start from the data: state h of every latent leans towards the h-th of H random rows.
-
-    The latents of one prototype row are coupled (transitions favour staying with the same h), so
-    the start is a soft mixture around H rows that EM then loosens edge by edge.
-
-    Args:
-        parent: (L,) latent tree.
-        order: (L,) topological order.
-        latent_of: (D,) latent of every column.
-        marginals: D column distributions.
-        n_states: H.
-        codes: (n, D) rows to draw the prototypes from.
-        rng: Source of the draw.
-        prototype_share: Weight of the prototype's value in its emission.
-        stay: Weight of the diagonal in the transitions.
-    """
-    H, L = n_states, len(parent)
-    chosen = rng.choice(len(codes), size=H, replace=len(codes) < H)
-    emissions = []
-    for column, marginal in enumerate(marginals):
-        table = np.tile(marginal, (H, 1)) * rng.uniform(0.8, 1.2, size=(H, len(marginal)))
-        table /= table.sum(axis=1, keepdims=True)
-        values = codes[chosen, column]
-        seen = values >= 0
-        table[seen] *= 1.0 - prototype_share
-        table[np.flatnonzero(seen), values[seen]] += prototype_share
-        emissions.append(table)
-    noise = rng.uniform(0.8, 1.2, size=(L, H, H))
-    noise /= noise.sum(axis=2, keepdims=True)
-    transitions = (1.0 - stay) * noise + stay * np.eye(H)
-    return LatentTree(
-        parent=parent,
-        order=order,
-        latent_of=latent_of,
-        root=np.full(H, 1.0 / H),
-        transitions=transitions,
-        emissions=tuple(emissions),
-    )
-
-
 def fit_em(
     start: LatentTree,
     codes: IntegerArray,
