@@ -92,6 +92,12 @@ COMMANDS = [
     (["report", "model.fc", "-o", "none/r.html"], "not a file in an existing folder"),
     (["init", "people.csv"], "a federation has two or more tables"),
     (["federate", "nowhere.toml"], "nowhere.toml"),
+    (["federate", "people.csv"], "`fedcircuits init people.csv OTHER` writes a federation file"),
+    (
+        ["query", "model.fc", "--predict", "sex", "--given", "age=50,visits=2"],
+        "one condition for each --given",
+    ),
+    (["query", "model.fc", "--probability", "sex=Malle"], "found 'Malle'"),
 ]
 
 
@@ -148,6 +154,9 @@ FILES = [
     ('registry = "registry.csv"', "registry = 5", "line 8: client 'registry' needs data"),
     ('registry = "registry.csv"', 'registry = "no_id.csv"', "'registry'"),
     ('output = "fed.fc"', 'output = "none/fed.fc"', "cannot write"),
+    ('label = "sex"', "label = sex", "line 2, column 9.; text stands in quotes"),
+    ('registry = "registry.csv"', 'clinic = "registry.csv"', "a name stands there twice"),
+    ("[clients]", '[kinds]\nage = "integer"\n[clients]', "line 7: .*is one of continuous, count"),
 ]
 
 
@@ -275,6 +284,8 @@ ASKED: list[tuple[str, Any, str]] = [
     ("an unknown option", lambda _: fc.learn(people(), learner="mixture", n=3), "no option 'n'"),
     ("a file that is none", lambda _: fc.learn("nowhere.csv"), "no such file"),
     ("progress of another sort", lambda _: fc.learn(people(), progress=3), "progress is True"),
+    ("several labels", lambda _: fc.learn(people(), label=["sex"]), "name of one column"),  # type: ignore[arg-type]
+    ("a table to load", lambda _: fc.load(people()), "takes the path of a model file"),
     ("an ordinary array", lambda _: fc.learn(np.zeros((3, 2))), "needs names"),
 ]
 

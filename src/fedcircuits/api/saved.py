@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,8 @@ def load(
         engine: of a federation that clients are to join (`with_client`), as for `federate`.
         **settings: of `federate`, which a file does not keep: learner, kinds, missing_values, ...
     """
+    if not isinstance(path, str | os.PathLike):
+        raise StorageError(f"load takes the path of a model file, found {type(path).__name__}")
     made = from_file_bytes(encoding.read(Path(path)), str(path))
     if kind is not None and not isinstance(made, kind):
         raise StorageError(

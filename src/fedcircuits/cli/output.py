@@ -175,6 +175,7 @@ AS_TYPED = {
 
 
 OPTIONS_AS_TYPED = (
+    (r"^kinds\['(.*?)'\] is", r"--kind: the kind of '\1' is"),
     (r"pass missing_values=\[(.*?)\]", r"pass --missing-value \1"),
     (r"\(kinds=\{'(.*?)': \.\.\.\}\), or", r"(--kind '\1=KIND'), or"),
     (r"pass drop=\[(.*?)\]", r"pass --drop \1"),

@@ -50,7 +50,9 @@ class Source:
         except OSError as error:
             raise FederationError(f"cannot read {file}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FederationError(f"{file} is not a TOML file: {error}") from None
+            raise FederationError(
+                f"{file} is not a TOML file: {error}{_hint(file, error)}"
+            ) from None
 
     def error(self, path: tuple[str, ...], message: str) -> FederationError:
         """Return an error that begins with the file and the line of a key."""
@@ -77,12 +79,21 @@ class Source:
             if isinstance(inner, dict):
                 names |= {(table, name): repr(name) for name in inner}
         found = [
-            (at.start(), path)
+            (path[0] != "kinds" or len(path) == 1, at.start(), path)  # a kind before its client
             for path, pattern in names.items()
             for at in [re.search(pattern, message)]
             if at is not None and path != ("clients",)
         ]
-        return min(found)[1] if found else None
+        return min(found)[-1] if found else None
+
+
+def _hint(file: Path, error: ValueError) -> str:
+    """What to do about text that is no TOML."""
+    if file.suffix in (".csv", ".parquet"):
+        return f"; `fedcircuits init {file} OTHER` writes a federation file for tables"
+    if "Invalid value" in str(error):
+        return "; text stands in quotes"
+    return "; a name stands there twice" if "overwrite" in str(error) else ""
 
 
 @dataclass(frozen=True)

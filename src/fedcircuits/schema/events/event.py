@@ -78,6 +78,9 @@ class OneOf(Event):
 
     values: tuple[Any, ...]
 
+    def __repr__(self) -> str:
+        return repr(self.values[0]) if len(self.values) == 1 else f"one_of({list(self.values)!r})"
+
     def region(self, variable: Variable, encode: Encode) -> Region:
         gone = any(value is MISSING for value in self.values)
         if gone and not variable.missing_state:
@@ -96,6 +99,9 @@ class Not(Event):
     """All values that do not belong to an event."""
 
     event: Event
+
+    def __repr__(self) -> str:
+        return f"not_({self.event!r})"
 
     def region(self, variable: Variable, encode: Encode) -> Region:
         inside = self.event.region(variable, encode)

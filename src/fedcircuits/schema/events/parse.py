@@ -152,7 +152,8 @@ def _value(variable: Variable, text: str, option: str) -> Any:
             return bare
     found = [float(number[0]) for sign in ".," if (number := plain_number(bare, sign)) is not None]
     if not found:
-        raise QueryError(f"{option} {variable.name}: expected a number, found {text!r}")
+        more = f"; one condition for each {option}" if any(op in bare for op in _OPERATORS) else ""
+        raise QueryError(f"{option} {variable.name}: expected a number, found {text!r}{more}")
     if len({*found}) > 1:
         raise QueryError(
             f"{option} {variable.name}: {text!r} may be {found[0]:.17g} or {found[1]:.17g}: "
