@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -94,7 +94,7 @@ def learn(
             data = file.read()
     frame = _dropped(read(data, names), drop)
     _check_no_events(frame)
-    if label is not None and not isinstance(label, Hashable):
+    if isinstance(label, list | set | dict):
         raise LearningError(f"label is the name of one column, found {label!r}")
     if label is not None and label not in frame.columns:
         there = map(str, frame.columns)
