@@ -84,6 +84,16 @@ def case(request: pytest.FixtureRequest) -> Case:
     return gathered, remote, transport
 
 
+@pytest.fixture(scope="module")
+def conditioned(case: Case) -> Case:
+    """The same, given some values."""
+    gathered, remote, transport = case
+    transport.trips = 0
+    inside = remote.condition(GIVEN)
+    assert transport.trips <= 3
+    return gathered.condition(GIVEN), inside, transport
+
+
 def asked() -> pd.DataFrame:
     """Rows with a different pattern of gaps in each."""
     whole = rows(30, 9).drop(columns=ID)
@@ -144,12 +154,8 @@ def test_a_query_takes_three_round_trips_and_gives_the_gathered_answer(
 
 @pytest.mark.parametrize("query", list(CONDITIONED))
 @pytest.mark.filterwarnings("ignore:ignored")
-def test_a_conditioned_model_takes_three_round_trips_as_well(case: Case, query: str) -> None:
-    gathered, remote, transport = case
-    transport.trips = 0
-    inside = remote.condition(GIVEN)
-    assert transport.trips <= 3
-    check(CONDITIONED[query], gathered.condition(GIVEN), inside, transport)
+def test_a_conditioned_model_takes_three_round_trips_as_well(conditioned: Case, query: str) -> None:
+    check(CONDITIONED[query], *conditioned)
 
 
 @pytest.mark.parametrize("given", [None, GIVEN, "rows"])
