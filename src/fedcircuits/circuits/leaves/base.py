@@ -123,6 +123,18 @@ def shape_faults(params: Params, names: tuple[str, ...]) -> list[str]:
     return faults
 
 
+def interval_faults(params: Params, variable: Variable) -> list[str]:
+    """Return what is wrong with intervals from `low` to `high` of a variable."""
+    low, high = params["low"], params["high"]
+    if (low >= high).any():
+        return ["low must be below high"]
+    domain = variable.domain if variable.closed else None
+    least, most = domain or (-np.inf, np.inf)
+    if (low < least).any() or (high > most).any():
+        return [f"the interval leaves the declared domain {variable.domain}"]
+    return []
+
+
 def weighted_rows(x: FloatArray, weights: FloatArray | None) -> tuple[FloatArray, FloatArray]:
     """(m,) the values of positive weight, and (m,) their weights; a fit needs at least one.
 

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
+from fedcircuits.circuits.leaves.base import (
+    LeafFamily,
+    Params,
+    interval_faults,
+    shape_faults,
+    weighted_rows,
+)
 from fedcircuits.circuits.leaves.normal import (
     LOG_ROOT_TWO_PI,
     default_floor,
@@ -78,14 +84,9 @@ class TruncatedGaussian(LeafFamily):
             return faults
         if (params["sd"] <= 0).any():
             faults.append(f"sd must be positive, found {params['sd'].min():g}")
-        if (params["low"] >= params["high"]).any():
-            faults.append("low must be below high")
+        faults += interval_faults(params, variable)
         if not faults and np.isneginf(log_interval_mass(*_standard_ends(params))).any():
             faults.append("the interval has no mass: its ends are too far from the mean")
-        if variable.closed and variable.domain is not None:
-            low, high = variable.domain
-            if (params["low"] < low).any() or (params["high"] > high).any():
-                faults.append(f"the interval leaves the declared domain {variable.domain}")
         return faults
 
     def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:

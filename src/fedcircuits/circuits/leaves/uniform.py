@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.circuits.leaves.base import LeafFamily, Params, shape_faults, weighted_rows
+from fedcircuits.circuits.leaves.base import (
+    LeafFamily,
+    Params,
+    interval_faults,
+    shape_faults,
+    weighted_rows,
+)
 from fedcircuits.circuits.leaves.within import Within, cut_leaves
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.schema.events import Region
@@ -25,14 +31,7 @@ class Uniform(LeafFamily):
 
     def check(self, params: Params, variable: Variable, grid: Grid | None) -> list[str]:
         del grid
-        faults = shape_faults(params, self.parameters)
-        if not faults and (params["low"] >= params["high"]).any():
-            faults.append("low must be below high")
-        if not faults and variable.closed and variable.domain is not None:
-            low, high = variable.domain
-            if (params["low"] < low).any() or (params["high"] > high).any():
-                faults.append(f"the interval leaves the declared domain {variable.domain}")
-        return faults
+        return shape_faults(params, self.parameters) or interval_faults(params, variable)
 
     def log_prob(self, params: Params, grid: Grid | None, x: FloatArray) -> FloatArray:
         del grid
