@@ -67,6 +67,13 @@ def test_an_einet_is_shown_in_one_line() -> None:
     assert len(repr(made)) < 200
 
 
+def test_notebooks_get_tables_of_why_a_rule_was_taken(fed: fc.FederatedCircuit) -> None:
+    assert f"rule {fed.why.rule!r}" in fed.why._repr_html_().replace("&#x27;", "'")
+    assert "<table" in fed.why._repr_html_()
+    assert "\n" not in repr(fed.fitted)
+    assert len(repr(fed.fitted)) < 200
+
+
 def test_notebooks_get_tables(model: fc.Density, fed: fc.FederatedCircuit) -> None:
     odd = fc.learn(pd.DataFrame({"<b>x": [1.5, 2.5] * 20}), learner="factorised")
     shown: list[Any] = [model, model.schema, fed, fed.ledger, odd, model.condition(sex="Male")]

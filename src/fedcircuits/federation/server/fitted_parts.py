@@ -88,6 +88,11 @@ class FittedParts:
     reports: Reports = field(default_factory=dict)
     close: float = CLOSE
 
+    def __repr__(self) -> str:
+        """Return how many models of which clients these are."""
+        clients = ", ".join(sorted({key.client for key in self.models}))
+        return f"FittedParts({len(self.models)} models of {clients or 'no client'})"
+
     def without(self, client: str) -> FittedParts:
         """Return the fitted parts without one client's models."""
         return replace(

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedcircuits.schema.shown import html
+
 TAKEN = "taken"
 
 
@@ -93,6 +95,12 @@ class Why:
             lines.append(f"- {each.rule}: {', '.join([*scores, each.outcome])}")
             lines += [f"    reveals {what}" for what in each.reveals]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Returns the reason and the table as a notebook shows them."""
+        table = self.table().round(4).astype(object).fillna("")
+        rows = [[str(cell) for cell in row] for row in table.itertuples(index=False)]
+        return html(f"rule {self.rule!r}: {self.reason}", (), list(table.columns), rows)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the record as JSON."""
