@@ -22,9 +22,11 @@ from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
 
 # Least rows behind sums: with eight models there are 2,808 sums, fewer than scores of so many rows
-# (24 each). Weights of tables and trees at which the loss is expanded.
+# (24 each). Weights of tables and trees about which the loss is expanded.
 LEAST_ROWS, MOST_MODELS = 128, 8
 WEIGHTS = np.array([0.5, 0.5, 0.5])
+# Shares of these weights, of which the best for a client's rows is taken.
+SURE = (1.0, 0.8, 0.6, 0.45, 0.35, 0.25)
 
 
 class ScoresHeads(ClientState):
@@ -121,7 +123,7 @@ def expanded(
     n_models, n_classes, n = len(scores), log_shares.size, labels.size
     shares = one_less(log_shares[None])[0]  # (L,)
     n_logits, n_scores = shares.size, PARTS * n_models
-    taken = models_of_many_rows(scores, shares, together)
+    taken = models_of_many_rows(scores, labels, shares, together)
     scores = [each if ok else np.zeros_like(each) for each, ok in zip(scores, taken, strict=True)]
     width = n_scores + n_logits
     losses, slopes = np.zeros(n_models), np.zeros((n_models, width))
@@ -139,7 +141,7 @@ def expanded(
         own = scores[at]
         tables = own[:, :, 0] + shares
         losses[at] = -log_softmax(whole(tables))[np.arange(n), labels].sum()
-        logits = logits_alone(own, shares)
+        logits = logits_alone(own, shares, labels)
         p = np.exp(log_softmax(whole(logits)))[:, first:]
         mean = (p * logits).sum(axis=1, keepdims=True)
         away = (p - truth - p * (logits - mean)).reshape(-1)
@@ -155,13 +157,20 @@ def expanded(
     return Expanded(np.where(taken, n, 0), losses, slopes, curvatures)
 
 
-def logits_alone(scores: FloatArray, shares: FloatArray) -> FloatArray:
-    """(n, L) logits of a model's scores (n, L, 3) alone; (L,) of the class shares."""
-    return np.asarray(scores @ WEIGHTS + (WEIGHTS[0] + WEIGHTS[1]) * shares)
+def logits_alone(scores: FloatArray, shares: FloatArray, labels: IntArray) -> FloatArray:
+    """(n, L) logits of a model's scores (n, L, 3) alone, as sure of them as suits the rows.
+
+    Models of few rows are far too sure of others' rows, and their mean is not: a step of Newton's
+    method from there would end anywhere.
+    """
+    alone = scores @ WEIGHTS
+    every = np.arange(labels.size)
+    losses = [-log_softmax(whole(by * alone + shares))[every, labels].sum() for by in SURE]
+    return np.asarray(SURE[int(np.argmin(losses))] * alone + shares)
 
 
 def models_of_many_rows(
-    scores: Sequence[FloatArray], shares: FloatArray, together: int
+    scores: Sequence[FloatArray], labels: IntArray, shares: FloatArray, together: int
 ) -> BoolArray:
     """(M,) which models to take: every combination of their scores is about many rows.
 
@@ -170,6 +179,7 @@ def models_of_many_rows(
 
     Args:
         scores: of each model (n, L, 3).
+        labels: (n,) classes.
         shares: (L,) logits of the class shares.
         together: rows; with one or none all models are taken.
     """
@@ -180,7 +190,7 @@ def models_of_many_rows(
     kept = [np.broadcast_to(np.eye(n_logits), (n, n_logits, n_logits))]
     weights = [np.ones((n, n_logits))]
     for at, each in enumerate(scores):
-        p = np.exp(log_softmax(whole(logits_alone(each, shares))))[:, -n_logits:]
+        p = np.exp(log_softmax(whole(logits_alone(each, shares, labels))))[:, -n_logits:]
         more, columns = [*weights, p * (1 - p)], np.concatenate([*kept, each], axis=2)
         taken[at] = all(_leverage(columns * np.sqrt(w)[:, :, None]) * together <= 1 for w in more)
         if taken[at]:

@@ -2,8 +2,9 @@
 
 Every client returns how the loss of its rows depends on the weights of the others' tables and
 trees: sums over all its rows of slopes and curvatures, taken where each of the models answers
-alone. They suffice to weigh the models of any set of clients. A client with trees returns the same
-for tables and trees of one half of its rows on the other half, for where it outweighs the others.
+alone, as sure as suits the rows. They suffice to weigh the models of any set of clients. A client
+with trees returns the same for tables and trees of one half of its rows on the other half, for
+where it outweighs the others.
 """
 
 from __future__ import annotations
