@@ -45,12 +45,14 @@ def _lightgbm(seed: int, **settings: Any) -> lightgbm.LGBMClassifier:
     return lightgbm.LGBMClassifier(random_state=seed, verbose=-1, n_jobs=1, **settings)
 
 
-def tuned_lightgbm(data: Prepared, train: pd.DataFrame, seed: int) -> lightgbm.LGBMClassifier:
+def tuned_lightgbm(
+    data: Prepared, train: pd.DataFrame, seed: int, n_settings: int = N_SETTINGS
+) -> lightgbm.LGBMClassifier:
     """The best of random settings by cross-validated log-loss, fitted again on all rows."""
     rng = np.random.default_rng(seed)
     rows, labels = data.features(train), data.codes(train)
     best: tuple[float, dict[str, Any]] | None = None
-    for _ in range(N_SETTINGS):
+    for _ in range(n_settings):
         settings = {
             "num_leaves": int(rng.integers(7, 128)),
             "learning_rate": float(np.exp(rng.uniform(np.log(0.02), np.log(0.2)))),

@@ -50,6 +50,31 @@ def test_strings_and_gaps_are_taken_as_they_are(shop: tuple[pd.DataFrame, pd.Ser
     assert right > 0.75  # the majority class has about 0.55
 
 
+def test_an_empty_cell_is_evidence_where_gaps_told_the_label_in_fit() -> None:
+    rng = np.random.default_rng(5)
+    y = rng.random(600) < 0.4
+    X = pd.DataFrame({"a": rng.normal(size=600), "b": rng.normal(size=600) + y})
+    X.loc[rng.random(600) < np.where(y, 0.6, 0.1), "a"] = np.nan
+    X.loc[rng.random(600) < 0.2, "b"] = np.nan
+    for rows in (X, X.to_numpy()):
+        model = fc.CircuitClassifier(learner="mixture").fit(rows, y)
+        told = model.predict_proba(rows)[:, 1][X["a"].isna()]
+        assert told.mean() == pytest.approx(y[X["a"].isna()].mean(), abs=0.05)
+        assert model.telling_gaps_ == [model.model_.schema.names[0]]  # the others say nothing
+        assert model.model_.fit_report is not None
+        assert "lacks a value says something about" in model.model_.fit_report.warnings[0]
+        summed_out = fc.CircuitClassifier(learner="mixture", missing="marginalise").fit(rows, y)
+        assert summed_out.predict_proba(rows)[:, 1][X["a"].isna()].mean() < told.mean() - 0.1
+    # A column that is not there says nothing.
+    model = fc.CircuitClassifier(learner="mixture").fit(X, y)
+    absent = model.predict_proba(X[["b"]])
+    expected = model.model_.predict_proba(X[["b"]], model.label_)
+    np.testing.assert_array_equal(absent, expected)
+    number = fc.CircuitRegressor(learner="hclt", head=False).fit(X, y + rng.normal(0, 0.1, 600))
+    assert number.telling_gaps_ == ["a"]
+    assert number.predict(X)[X["a"].isna()].mean() > 0.6
+
+
 def test_an_estimator_gives_the_answers_of_learn(shop: tuple[pd.DataFrame, pd.Series]) -> None:
     X, _ = shop
     estimator = fc.CircuitDensity(learner="mixture", seed=3).fit(X)

@@ -264,6 +264,15 @@ class TestMissing:
         share = (rows["label"] == "yes").mean()
         assert unknown == pytest.approx(share, abs=0.05)
 
+    def test_gaps_that_tell_the_label_are_reported(self, learner: str, rows: pd.DataFrame) -> None:
+        at_random = rows.assign(colour=rows["colour"].mask(np.arange(500) % 5 == 0))
+        model = fc.learn(at_random, label="label", learner=learner)
+        assert model.fit_report is not None
+        (warning,) = (w for w in model.fit_report.warnings if "lacks a value" in w)
+        assert warning.startswith("that 'number' lacks a value says something about 'label'")
+        told = model.predict_proba(model.schema.mark_missing(rows), "label")["yes"]
+        assert told[rows["number"].isna()].min() > 0.9
+
     def test_marginalised_missingness_says_nothing(self, learner: str, rows: pd.DataFrame) -> None:
         model = fc.learn(rows, label="label", learner=learner, missing="marginalise")
         assert not model.schema["number"].missing_state

@@ -308,6 +308,18 @@ def test_a_user_can_say_that_a_value_is_missing() -> None:
     assert decoded["x"][1] == 2.5
 
 
+def test_empty_cells_are_marked_where_missing_is_a_state() -> None:
+    frame = pd.DataFrame({"c": ["b", None], "x": [np.nan, 2.5], "y": [np.nan, 1.0]}, index=[7, 9])
+    marked = STATES.mark_missing(frame)
+    pd.testing.assert_frame_equal(STATES.mark_missing(marked), marked)
+    asked, trained = STATES.encode(marked), STATES.encode(frame, missing_as_state=True)
+    np.testing.assert_array_equal(asked.values, trained.values)
+    np.testing.assert_array_equal(asked.observed, trained.observed)
+    assert frame.isna().sum().tolist() == [1, 1, 1]  # the rows given stay as they are
+    assert list(marked.index) == [7, 9]
+    assert STATES.mark_missing(frame[["y"]])["y"].dtype == float
+
+
 def test_missing_is_refused_where_it_is_no_state() -> None:
     frame = pd.DataFrame({"y": [1.0, fc.MISSING]})
     with pytest.raises(SchemaError, match=r"'y': expected a value .*MISSING.* in row 1"):

@@ -23,6 +23,7 @@ from fedcircuits.api.learn import DEFAULT_LEARNER, learn, option_names
 from fedcircuits.arrays import Array
 from fedcircuits.density import Density, Learner
 from fedcircuits.errors import FedcircuitsWarning, UnknownCategoryError, unknown_name
+from fedcircuits.learners.prepare import gaps_tell
 from fedcircuits.schema.cells import UNKNOWN_HINT
 from fedcircuits.schema.table import Unknown
 
@@ -33,6 +34,7 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
     """The base of the estimators: takes rows in every form that scikit-learn passes."""
 
     model_: Density
+    telling_gaps_: list[str]
 
     def __init__(
         self,
@@ -109,6 +111,16 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
         frame = pd.DataFrame(array, columns=list(map(str, names))).infer_objects()
         return frame if reset else self._learned(frame)
 
+    def _find_telling_gaps(self, frame: pd.DataFrame, labels: Array, weights: Any = None) -> None:
+        """Note the columns where it says something about the label (n,) that a value lacks."""
+        weights = np.ones(len(labels)) if weights is None else weights
+        names = [v.name for v in self.model_.schema if v.missing_state and v.name in frame.columns]
+        self.telling_gaps_ = [
+            name
+            for name in names
+            if gaps_tell(frame[name].isna().to_numpy(), labels, weights, len(names))
+        ]
+
     def _learned(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return the columns that the model has; `fit` has warned of those that it left out."""
         return frame[[name for name in frame.columns if name in self.model_.schema.names]]
@@ -120,6 +132,9 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         frame = self._frame(X, reset=False)
+        given = set(map(str, X.columns if isinstance(X, pd.DataFrame) else frame.columns))
+        told = [name for name in frame.columns if name in self.telling_gaps_ and name in given]
+        frame = frame.assign(**self.model_.schema.mark_missing(frame[told]))
         try:
             return ask(frame, "error")
         except UnknownCategoryError as error:
@@ -176,6 +191,9 @@ class _Classifier(ClassifierMixin, _CircuitEstimator):  # type: ignore[misc]
 class CircuitClassifier(_Classifier):
     """A classifier by p(y | x) of one joint distribution; any cells of x may be missing.
 
+    An empty cell is summed out, but for columns whose gaps said something about y in `fit`
+    (`telling_gaps_`): there it is evidence that a value lacks, unless `missing="marginalise"`.
+
     Args:
         learner: name of a learner (or a Learner whose label is "label").
         options: options of the named learner.
@@ -201,6 +219,7 @@ class CircuitClassifier(_Classifier):
             seed=self.seed,
             **self._chosen(),
         )
+        self._find_telling_gaps(coded, coded[self.label_].to_numpy(), sample_weight)
         return self
 
 
@@ -257,11 +276,15 @@ class FederatedClassifier(_Classifier):
             **(self.options or {}),
         )
         self.model_ = made
+        self._find_telling_gaps(rows, rows[self.label_].to_numpy())
         return self
 
 
 class CircuitRegressor(RegressorMixin, _CircuitEstimator):  # type: ignore[misc]
     """A regressor by p(y | x) of one joint distribution; any cells of x may be missing.
+
+    An empty cell is summed out, but for columns whose gaps said something about y in `fit`
+    (`telling_gaps_`): there it is evidence that a value lacks, unless `missing="marginalise"`.
 
     Args:
         learner: name of a learner that takes a numeric label (or a Learner whose label is "label").
@@ -295,6 +318,8 @@ class CircuitRegressor(RegressorMixin, _CircuitEstimator):  # type: ignore[misc]
             seed=self.seed,
             **self._chosen(),
         )
+        eighths = np.quantile(target, np.arange(1, 8) / 8)
+        self._find_telling_gaps(frame, np.searchsorted(eighths, target), sample_weight)
         return self
 
     def predict(self, X: Any) -> Array:

@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtrc
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import Array, BoolArray, FloatArray, IntArray
 from fedcircuits.errors import LearningError
 from fedcircuits.schema import Table, Variable
 from fedcircuits.schema.grids.sketch import Sketch
@@ -22,6 +23,8 @@ Missing = Literal["state", "marginalise"]
 ID_ROWS = 30
 # Rank correlation from which a pair of numbers gets a warning; rows and columns that are examined.
 NEAR_COPY, NEAR_ROWS, NEAR_COLUMNS = 0.999, (50, 2_000), 200
+# Chance that gaps which do not depend on the label are said to, over all columns.
+TELLING = 0.001
 # Up to this many rows the order of the rows is made not to matter.
 CANONICAL_ROWS = 20_000
 
@@ -86,7 +89,7 @@ def prepare(
         raise LearningError(f"variable {unseen[0]!r}: not one value is observed; drop the column")
     table = _with_label_grid(table, label)
     table = replace(table, schema=table.schema.with_grids(table, n_bins))
-    warnings += left_out + column_warnings(table)
+    warnings += left_out + column_warnings(table) + _telling_gaps(table, label)
     codes = np.stack([_codes(table, at) for at in range(len(table.schema))], axis=1)
     cards = tuple(n_states(v) for v in table.schema)
     ordered = tuple(not v.is_coded for v in table.schema)
@@ -277,6 +280,46 @@ def column_warnings(table: Table) -> list[str]:
     if len(table) < 50:
         warnings.append(f"only {len(table)} rows to learn from")
     return warnings
+
+
+def _telling_gaps(table: Table, label: str | None) -> list[str]:
+    """Return warnings about columns where it says something about the label that a value lacks."""
+    if label is None:
+        return []
+    at = table.schema.position(label)
+    variable = table.schema.variables[at]
+    labels = column_codes(variable, table.values[:, at])
+    stateful = [(column, v) for column, v in enumerate(table.schema) if v.missing_state]
+    found = []
+    for column, v in stateful:
+        missing = table.values[:, column] == v.missing_code
+        if gaps_tell(missing, labels, table.row_weights, len(stateful)):
+            found.append(
+                f"that {v.name!r} lacks a value says something about {label!r}: queries sum out "
+                "None and NaN; where a row lacks it for the reason training rows did, ask with "
+                f"model.schema.mark_missing(rows, [{v.name!r}])"
+            )
+    return found
+
+
+def gaps_tell(missing: BoolArray, labels: Array, weights: FloatArray, n_tests: int) -> bool:
+    """Return whether the shares of the labels differ where a value is missing (chi-squared).
+
+    Args:
+        missing: (n,) whether the row lacks the value.
+        labels: (n,) the label.
+        weights: (n,) of the rows.
+        n_tests: how many columns are asked about.
+    """
+    _, codes = np.unique(labels, return_inverse=True)
+    share = np.bincount(codes, weights) / weights.sum()
+    counts = np.bincount(codes, weights * missing, minlength=share.size)
+    size = counts.sum()
+    if not 0 < size < weights.sum():
+        return False
+    away = np.square(counts - size * share) / np.where(share > 0, share, 1.0)
+    excess = float(away.sum() * (1 / size + 1 / (weights.sum() - size)))
+    return bool(chdtrc(max(share.size - 1, 1), excess) * n_tests < TELLING)
 
 
 def _near_copies(table: Table, names: set[str]) -> list[str]:

@@ -20,7 +20,7 @@ from fedcircuits.schema.merge import merge_variables
 from fedcircuits.schema.reading.read import Data, read
 from fedcircuits.schema.shown import HEADS, html, kind_of, some, variable_rows
 from fedcircuits.schema.table import Table, Unknown
-from fedcircuits.schema.variable import Kind, Variable
+from fedcircuits.schema.variable import MISSING, Kind, Variable
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,6 +174,27 @@ class Schema:
             weights=weights,
             without=without,
         )
+
+    def mark_missing(
+        self, frame: pd.DataFrame, columns: Sequence[str] | None = None
+    ) -> pd.DataFrame:
+        """Return rows whose empty cells are `MISSING` where the variable has a state for that.
+
+        A query sums out an empty cell, as one that nobody has looked at. A cell that is empty for
+        the reason cells were in the training rows says what they said: `MISSING` is evidence.
+
+        Args:
+            frame: rows.
+            columns: variables to mark; all if not given.
+        """
+        asked = self.variables if columns is None else [self[name] for name in columns]
+        stateful = {v.name for v in asked if v.missing_state}
+        marked = {
+            name: frame[name].astype(object).where(frame[name].notna(), MISSING)
+            for name in frame.columns
+            if name in stateful and frame[name].isna().any()
+        }
+        return frame.assign(**marked)
 
     def decode(self, values: FloatArray, index: pd.Index[Any]) -> pd.DataFrame:
         """Encoded values (n, D) as a DataFrame of original values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,12 +27,20 @@ from fedcircuits.learners.hclt.head.fit_number_head import (
     final_number_head,
     folds_with_held,
     try_number_head,
+    with_other_folds,
 )
+from fedcircuits.learners.hclt.head.headed.class_pass import ClassPass, row_seeds
 from fedcircuits.learners.hclt.head.trees.number_trees import StateCells
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import MIN_ROWS_FOR_VALIDATION, Sample
 from fedcircuits.learners.hclt.tilt.prior_by_folds import choose_prior_by_folds, out_of_fold
-from fedcircuits.learners.hclt.tilt.prior_choice import Tables, choose_prior, fit_fold, make_folds
+from fedcircuits.learners.hclt.tilt.prior_choice import (
+    N_FOLDS,
+    Tables,
+    choose_prior,
+    fit_fold,
+    make_folds,
+)
 from fedcircuits.learners.hclt.tilt.priors import TiltLayout, TiltPrior, tilt_layout
 from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
@@ -42,6 +51,7 @@ from fedcircuits.learners.hclt.tilt.transition_trial import (
     class_sweeps,
     try_class_transitions,
 )
+from fedcircuits.learners.hclt.tree.class_tree import class_tree_of
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.sizes import MAX_TILT_CELLS, MAX_TRIAL_CELLS
 from fedcircuits.learners.hclt.tree.tree_em import column_marginals
@@ -57,6 +67,9 @@ _CLASS_SWEEPS = 4
 _MAX_HEAD_ROWS = 200_000
 # A head needs this many rows of every class, so that each fold has some.
 _LEAST_CLASS_ROWS = 8
+# In a column of which no larger share is missing the tree draws these cells before the tilt is
+# fitted: rows with missing cells take passes of their own in every step.
+_FEW_MISSING, _ROWS_AT_ONCE = 0.02, 4_096
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
@@ -89,6 +102,10 @@ def fit_label(
         rng: Source of the subsample of rows.
         notify: Progress.
     """
+    few_missing = (everything.codes < 0).mean(axis=0) <= _FEW_MISSING
+    train, held, everything = (
+        _completed(rows, few_missing, trial_tree) for rows in (train, held, everything)
+    )
     train = _at_most(train, min(_MAX_TRIAL_ROWS, MAX_TRIAL_CELLS // n_classes), rng)
     cards = trial_tree.cards
     layout = tilt_layout(cards, ordered, column_marginals(train.codes, cards, train.weights))
@@ -156,7 +173,7 @@ def fit_label(
                 sharp = [model.sharpened(sharpness) for model in found.models]
                 log_tilt, fold_of = out_of_fold(sharp, folds[1:])
                 joined = train.joined(held)
-                asked = np.arange(len(fold_of))
+                asked = np.flatnonzero(fold_of >= 0)
             else:
                 log_tilt = _log_posterior(best.model, held)
                 joined, fold_of = train, _NO_ROWS
@@ -168,6 +185,8 @@ def fit_label(
                     joined = train.joined(held)
                     fold_of = folds_with_held(len(train.codes), len(held.codes), rng)
                     asked = np.arange(len(train.codes), len(fold_of))
+                else:
+                    log_tilt, fold_of = log_tilt[asked], with_other_folds(fold_of, N_FOLDS)
                 trial = try_number_head(joined, fold_of, asked, log_tilt, head_options, cells, seed)
             elif cross_validated:
                 trial = try_out_of_fold(joined, fold_of, log_tilt, head_options, seed)
@@ -233,6 +252,22 @@ def _at_most(rows: Sample, most: int, rng: np.random.Generator) -> Sample:
     classes, first = np.unique(rows.labels, return_index=True)
     absent = ~np.isin(classes, rows.labels[chosen])
     return rows.take(np.concatenate([chosen, first[absent]]))
+
+
+def _completed(rows: Sample, columns: npt.NDArray[np.bool_], tree: LatentTree) -> Sample:
+    """The rows, missing cells of some columns drawn from the tree; draws depend on the row."""
+    missing = (rows.codes < 0) & columns
+    with_holes = np.flatnonzero(missing.any(axis=1))
+    if with_holes.size == 0:
+        return rows
+    codes, passes = rows.codes.copy(), ClassPass(class_tree_of(tree))
+    for start in range(0, with_holes.size, _ROWS_AT_ONCE):
+        some = with_holes[start : start + _ROWS_AT_ONCE]
+        up = passes.upward(codes[some].astype(np.int64))
+        every, one_class = np.arange(some.size), np.zeros(some.size, dtype=np.int64)
+        drawn = passes.draw(up, every, row_seeds(up.codes), one_class)
+        codes[some] = np.where(missing[some], drawn, codes[some])
+    return replace(rows, codes=codes)
 
 
 def _head_options(rows: Sample, n_classes: int, options: FitOptions) -> HeadOptions | None:

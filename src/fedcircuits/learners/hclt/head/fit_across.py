@@ -15,11 +15,7 @@ import numpy as np
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.row_codes import N_LEAVES
 from fedcircuits.density.tilt import by_class, log_softmax
-from fedcircuits.learners.hclt.head.fit_head import (
-    HeadOptions,
-    boost_until_held_out,
-    with_more_steps,
-)
+from fedcircuits.learners.hclt.head.fit_head import HeadOptions, best_sizes, with_more_steps
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost, boost_numbers
 from fedcircuits.learners.hclt.sample import Sample
@@ -71,7 +67,7 @@ def fit_code_trees(
     assert every.labels is not None
     assert train.values is not None
     n_classes = int(every.labels.max()) + 1
-    sizes, first = boost_until_held_out(train, out, n_classes, options, seed)
+    sizes, first = _boosted_until(out, train, n_classes, options, seed)
     final = with_more_steps(sizes)
     trees = _boosted(every, options, final, seed)
     outputs = trees.outputs(rows.values)
@@ -105,7 +101,7 @@ def fit_trees_on_codes(
     train, out = (rows.take(np.flatnonzero(which)) for which in (~held, held))
     assert out.values is not None
     n_classes = int(rows.labels.max()) + 1
-    sizes, first = boost_until_held_out(train, out, n_classes, options, seed)
+    sizes, first = _boosted_until(out, train, n_classes, options, seed)
     final = with_more_steps(sizes)
     trees, base = _boosted(rows, options, final, seed), base_of(rows, n_classes)
     return replace(trees, baseline=trees.baseline - base), first.outputs(out.values) - base
@@ -152,6 +148,14 @@ def small_tree(rows: Sample, outputs: FloatArray, options: HeadOptions, seed: in
     ends = np.flatnonzero(tree.feature < 0)
     value[ends[np.argsort(tree.value[ends], kind="stable")]] = np.arange(ends.size)
     return replace(tree, value=value, baseline=np.zeros(1))
+
+
+def _boosted_until(
+    held: Sample, rows: Sample, n_classes: int, options: HeadOptions, seed: int
+) -> tuple[BoostOptions, BoostedTrees]:
+    """Sizes and trees of the rows, the best of those that start from no line."""
+    asked = options.sizes(len(rows.codes), n_classes)
+    return best_sizes(rows, held, tuple(at for at in asked if at.line is None), options, seed)
 
 
 def _boosted(rows: Sample, options: HeadOptions, sizes: BoostOptions, seed: int) -> BoostedTrees:

@@ -38,8 +38,11 @@ MIXED = BoostOptions(200, 0.07, 31, ridge=1.0, column_share=0.5)
 MIXED_MANY = BoostOptions(80, 0.1, 15, ridge=1.0, column_share=0.3)
 # Below this many rows trees are smaller, and the first fold chooses between kinds of them.
 FEW_ROWS = 5_000
-# Penalties of the logistic regressions that small trees start from there.
-PENALTIES = (1.0, 10.0)
+# Below this many, trees that split at random places are tried beside those that split at the best.
+SOME_ROWS = 15_000
+# Penalties of the logistic regressions that small trees start from there; from so many rows on
+# the last one alone.
+PENALTIES, FEW_PENALTIES_ROWS = (1.0, 10.0), 2_000
 
 
 @dataclass(frozen=True)
@@ -64,22 +67,29 @@ class HeadOptions:
         if n_rows >= FEW_ROWS:
             if many_classes:
                 return (BoostOptions(300, 0.1, 31, rows, ridge=1.0, column_share=0.3),)
-            return (BoostOptions(400, 0.05, 63, rows, ridge=10.0, column_share=0.5),)
+            best = BoostOptions(400, 0.05, 63, rows, ridge=10.0, column_share=0.5)
+            return (best, _at_random(rows)) if n_rows < SOME_ROWS else (best,)
         if many_classes:
             return (
                 BoostOptions(300, 0.15, 15, rows, column_share=0.3, row_share=0.7),
                 BoostOptions(300, 0.1, 31, rows, column_share=0.5, row_share=0.7, at_random=True),
             )
+        penalties = PENALTIES if n_rows < FEW_PENALTIES_ROWS else PENALTIES[-1:]
         return (
             BoostOptions(400, 0.07, 15, few, column_share=1.0, row_share=0.8),
             BoostOptions(400, 0.07, 31, rows, column_share=0.5),
-            BoostOptions(300, 0.1, 31, rows, column_share=1.0, row_share=0.8, at_random=True),
-            *(BoostOptions(200, 0.07, 4, max(rows, 10), ridge=5.0, line=at) for at in PENALTIES),
+            _at_random(rows),
+            *(BoostOptions(200, 0.07, 4, max(rows, 10), ridge=5.0, line=at) for at in penalties),
         )
 
     def leaf_rows(self, n_rows: int) -> int:
         """Least rows behind a leaf."""
         return self.min_rows or int(np.clip(n_rows // 50, 3, 20))
+
+
+def _at_random(leaf_rows: int) -> BoostOptions:
+    """Trees that split at random places."""
+    return BoostOptions(300, 0.1, 31, leaf_rows, column_share=1.0, row_share=0.8, at_random=True)
 
 
 @dataclass(frozen=True)
@@ -158,10 +168,21 @@ def judged(
     return HeadTrial(pool, sizes, kept, loss, gain, error, n)
 
 
+@dataclass(frozen=True)
+class Boosted:
+    """Boosters whose outputs are averaged, and their trees together."""
+
+    sizes: tuple[BoostOptions, ...]
+    trees: BoostedTrees
+
+
 def boost_until_held_out(
     train: Sample, held: Sample, n_classes: int, options: HeadOptions, seed: int
-) -> tuple[BoostOptions, BoostedTrees]:
-    """Boost on training rows until the held-out ones stop gaining; sizes and trees.
+) -> Boosted:
+    """Boost on training rows until the held-out ones stop gaining.
+
+    Where a second kind of trees is tried, it or the mean of both replaces the first kind if that
+    takes more than a standard error off the log-loss of held-out rows.
 
     Args:
         train: rows to boost on.
@@ -170,11 +191,27 @@ def boost_until_held_out(
         options: what the trees look like.
         seed: of the boosting.
     """
-    return _best_sizes(train, held, options.sizes(len(train.codes), n_classes), options, seed)
+    asked = options.sizes(len(train.codes), n_classes)
+    if len(train.codes) < FEW_ROWS:
+        best, trees = best_sizes(train, held, asked, options, seed)
+        return Boosted((best,), trees)
+    found = []
+    for sizes in asked:
+        best, trees = best_sizes(train, held, (sizes,), options, seed)
+        found.append(Boosted((best,), trees))
+    if len(found) > 1:
+        both = tuple(each.sizes[0] for each in found)
+        found.append(Boosted(both, mean_of([each.trees for each in found])))
+    fits = [_held_fit(each.trees, held) for each in found]
+    share = held.weights / held.weights.sum()
+    best_of = int(np.argmax([share @ fit for fit in fits]))
+    more = fits[best_of] - fits[0]
+    error = float(np.sqrt(np.square(share * (more - share @ more)).sum()))
+    return found[best_of] if share @ more > error else found[0]
 
 
 def try_on_held_out(
-    boosted: tuple[BoostOptions, BoostedTrees],
+    boosted: Boosted,
     held: Sample,
     log_tilt: FloatArray,
     options: HeadOptions,
@@ -188,9 +225,8 @@ def try_on_held_out(
         options: what the trees look like.
     """
     values, labels = _labelled(held)
-    sizes, trees = boosted
-    outputs = trees.outputs(values)
-    return judged((sizes,), outputs, log_tilt, labels, held.weights, options.forced)
+    outputs = boosted.trees.outputs(values)
+    return judged(boosted.sizes, outputs, log_tilt, labels, held.weights, options.forced)
 
 
 def try_out_of_fold(
@@ -203,7 +239,7 @@ def try_out_of_fold(
 
     Args:
         rows: all rows.
-        fold_of: (n,) fold of every row.
+        fold_of: (n,) fold of every row, -1 where none leaves it out.
         log_tilt: (n, P) log t(y | x), out of fold.
         options: what the trees look like.
         seed: of the boosting.
@@ -223,14 +259,12 @@ def try_out_of_fold(
         steps = []
         for fold in range(n_folds):
             inside, out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-            best, trees = _best_sizes(
-                rows.take(inside), rows.take(out), asked, options, seed + fold
-            )
+            best, trees = best_sizes(rows.take(inside), rows.take(out), asked, options, seed + fold)
             asked = (next(at for at in asked if replace(best, n_steps=at.n_steps) == at),)
             outputs[out] += trees.outputs(values[out]) / len(kinds)
             steps.append(best.n_steps)
         chosen.append(replace(asked[0], n_steps=round(float(np.mean(steps)))))
-    seen = np.flatnonzero(fold_of < n_folds)
+    seen = np.flatnonzero((fold_of >= 0) & (fold_of < n_folds))
     return judged(
         tuple(chosen),
         outputs[seen],
@@ -241,7 +275,7 @@ def try_out_of_fold(
     )
 
 
-def _best_sizes(
+def best_sizes(
     train: Sample,
     held: Sample,
     asked: tuple[BoostOptions, ...],
@@ -249,18 +283,23 @@ def _best_sizes(
     seed: int,
 ) -> tuple[BoostOptions, BoostedTrees]:
     """The sizes that are best on held-out rows, with the steps they gained from, and the trees."""
-    values, labels = _labelled(held)
-    every, best = np.arange(len(labels)), None
+    best = None
     for sizes in asked:
         trees, n_steps = boosted_with_line(
             train, options.n_codes, sizes, seed, held, options.min_rows or 1
         )
-        fit = log_softmax(by_class(trees.outputs(values)))[every, labels]
-        found = float(held.weights @ fit)
+        found = float(held.weights @ _held_fit(trees, held))
         if best is None or found > best[0]:
             best = found, replace(sizes, n_steps=n_steps), trees
     assert best is not None
     return best[1:]
+
+
+def _held_fit(trees: BoostedTrees, held: Sample) -> FloatArray:
+    """(n,) log-probability of the label of held-out rows by trees alone."""
+    values, labels = _labelled(held)
+    outputs = trees.outputs(values)
+    return np.asarray(log_softmax(by_class(outputs))[np.arange(len(labels)), labels])
 
 
 def boosted_with_line(

@@ -1,8 +1,9 @@
 """Choose prior and sharpness of the tilt by folds of all rows, where held-out rows are few.
 
-Every fold estimates strengths of its own. Estimated once from all rows they would know the rows
-that a fold leaves out: on some hundred rows that made a strong prior, and the tilt multiplied to
-make up for it, look better than they are, and the trees of a head less needed than they are.
+Of few rows every fold estimates strengths of its own. Estimated once from all rows they would know
+the rows that a fold leaves out: on some hundred rows that made a strong prior, and the tilt
+multiplied to make up for it, look better than they are, and the trees of a head less needed than
+they are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from fedcircuits.learners.hclt.tilt.priors import TiltLayout, TiltPrior, between
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tilt.tilt_fit import class_logits, score
 
+# From so many rows on a fold takes the strengths of all rows: the rows it leaves out hardly show.
+_SHARED_ROWS = 1_500
 # Factors of the tilt that are tried.
 _SHARPNESS = (0.4, 0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5)
 
@@ -86,7 +89,7 @@ def choose_prior_by_folds(
     *,
     sharpened: bool,
 ) -> ChosenPrior:
-    """Fit the tilt to all rows and to every fold, each with updates of the prior of its own.
+    """Fit the tilt to all rows and to every fold, with updates of the prior.
 
     The last prior, and one between it and the first, are judged with the factor that is best for
     each; rows that classes part well ask for a weaker prior than the updates end with. With few
@@ -106,7 +109,11 @@ def choose_prior_by_folds(
     first = constant_prior(base.trees[0].n_columns)
     for number, fold in enumerate(folds):
         notify(0.6 + 0.2 * number / len(folds), f"tilt, fold {number}")
-        *_, (_, last, model) = updates(base, fold, layout, options)
+        if number > 0 and fold.rows.n_effective >= _SHARED_ROWS:
+            last = fits["last"][0][0]
+            model = fit_fold(base, fold, layout, last, options.n_tilt_steps)
+        else:
+            *_, (_, last, model) = updates(base, fold, layout, options)
         assert fold.tables is not None
         fits["last"].append((last, fold.tables, model))
         prior = between(first, last)
@@ -162,9 +169,13 @@ def _judged(
 def out_of_fold(
     models: list[TiltedTree], folds: list[Fold]
 ) -> tuple[FloatArray, npt.NDArray[np.int64]]:
-    """(n, Y) log p(y | x) of every row by the fold that has not seen it, and (n,) that fold."""
-    n = sum(fold.checked_rows.size for fold in folds)
-    answer, fold_of = np.empty((n, models[0].n_classes)), np.empty(n, dtype=np.int64)
+    """(n, Y) log p(y | x) of every row by the fold that has not seen it, and (n,) that fold.
+
+    Rows that no fold leaves out have NaN, and are of fold -1.
+    """
+    n = folds[0].checked_rows.size + len(folds[0].rows.labels)
+    answer = np.full((n, models[0].n_classes), np.nan)
+    fold_of = np.full(n, -1, dtype=np.int64)
     for number, (model, fold) in enumerate(zip(models, folds, strict=True)):
         assert fold.checked is not None
         answer[fold.checked_rows] = log_softmax(class_logits(model, fold.checked)[0])

@@ -21,6 +21,8 @@ _GOLDEN, _MIX_1, _MIX_2 = (
     np.uint64(0x94D049BB133111EB),
 )
 Seeds = npt.NDArray[np.uint64]
+# So many probabilities are multiplied before their product is scaled.
+_FACTORS_PER_SCALE = 12
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,15 @@ class ClassPass:
         evidence: dict[int, FloatArray] = {}
         messages: dict[int, FloatArray] = {}
         scales: dict[int, FloatArray] = {}
+        n_factors: dict[int, int] = {}
         for latent in reversed(self._order):
             product = _Product(shape)
             for column in self._columns_of[latent]:
                 product.times(self._emitted(column, codes))
             for child in self._children_of[latent]:
-                product.times(messages[child].copy(), scales[child])
+                product.times(messages[child].copy(), scales[child], n_factors[child])
             evidence[latent], scales[latent] = product.scaled()
+            n_factors[latent] = product.n_factors + 1
             if self.tree.parent[latent] >= 0:
                 messages[latent] = self._message(latent, evidence[latent])
         root = self._order[0]
@@ -111,22 +115,22 @@ class ClassPass:
         open_below = self._open(up.codes < 0)[rows]  # (N, L)
         messages: dict[int, FloatArray] = {}
         scales: dict[int, FloatArray] = {}
-        place = np.cumsum(open_below, axis=0) - 1  # (N, L) of a completion among the open ones
+        n_factors: dict[int, int] = {}
         for latent in reversed(self._order):
             here = np.flatnonzero(open_below[:, latent])
             product = _Product((self.tree.n_classes, here.size, self.tree.root.shape[1]))
             for column in self._columns_of[latent]:
                 product.times(self._emitted(column, codes[here]))
             for child in self._children_of[latent]:
-                message = up.messages[child].take(rows[here], axis=1)
-                scale = up.scales[child].take(rows[here], axis=1)
-                new = np.flatnonzero(open_below[here, child])
-                if new.size:
-                    at = place[here[new], child]
-                    message[:, new], scale[:, new] = messages[child][:, at], scales[child][:, at]
-                messages.pop(child)
-                product.times(message, scale)
+                # What is open below the child is open here, and in the same order.
+                message, scale = messages.pop(child), scales.pop(child)
+                if message.shape[1] < here.size:
+                    new = open_below[here, child]
+                    message = _merged(up.messages[child], rows[here], new, message)
+                    scale = _merged(up.scales[child], rows[here], new, scale)
+                product.times(message, scale, n_factors[child])
             evidence, scales[latent] = product.scaled()
+            n_factors[latent] = product.n_factors + 1
             if self.tree.parent[latent] >= 0:
                 messages[latent] = self._message(latent, evidence)
         # The last latent is the root, which is open wherever a cell is missing.
@@ -211,39 +215,53 @@ class ClassPass:
 class _Product:
     """A product of factors (Y, n, H) that is scaled now and then, so that it does not underflow."""
 
-    _FACTORS_PER_SCALE = 6
-
     def __init__(self, shape: tuple[int, int, int]) -> None:
         self._shape = shape
         self._product: FloatArray | None = None
         self._scale = np.zeros(shape[:2])
-        self._n = 0
+        self.n_factors = 0  # probabilities multiplied since it was scaled
 
-    def times(self, factor: FloatArray, scale: FloatArray | None = None) -> None:
-        """Multiply by a factor, which may be overwritten, and by exp(scale)."""
+    def times(
+        self, factor: FloatArray, scale: FloatArray | None = None, n_factors: int = 1
+    ) -> None:
+        """Multiply by a factor, which may be overwritten, and by exp(scale).
+
+        Args:
+            factor: (Y, n, H).
+            scale: (Y, n).
+            n_factors: how many probabilities were multiplied in it since it was scaled.
+        """
         if scale is not None:
             self._scale += scale
         if self._product is None:
             self._product = factor
         else:
             self._product *= factor
-        self._n += 1
-        if self._n % self._FACTORS_PER_SCALE == 0:
+        self.n_factors += n_factors
+        if self.n_factors >= _FACTORS_PER_SCALE:
             self._rescale()
 
     def scaled(self) -> tuple[FloatArray, FloatArray]:
-        """The product with its largest entry of each row at one, and the log of what that took."""
-        self._rescale()
-        assert self._product is not None
+        """The product, and the log of what was taken out of it."""
+        if self._product is None:
+            self._product = np.ones(self._shape)
         return self._product, self._scale
 
     def _rescale(self) -> None:
-        if self._product is None:
-            self._product = np.ones(self._shape)
-        top = self._product.max(axis=2)
+        assert self._product is not None
+        total = self._product @ np.ones(self._shape[2])  # a sum over few numbers takes longer
         with np.errstate(divide="ignore"):
-            self._scale += np.log(top)
-        self._product /= np.where(top > 0, top, 1.0)[:, :, None]
+            self._scale += np.log(total)
+        self._product /= np.where(total > 0, total, 1.0)[:, :, None]
+        self.n_factors = 0
+
+
+def _merged(up: FloatArray, rows: IntArray, new: BoolArray, found: FloatArray) -> FloatArray:
+    """(Y, m, ...) what a pass says of some rows, but `found` where they are `new` (m,)."""
+    answer = np.empty((len(up), rows.size, *up.shape[2:]))
+    answer[:, new] = found
+    answer[:, ~new] = up.take(rows[~new], axis=1)
+    return answer
 
 
 def row_seeds(codes: IntArray) -> Seeds:
