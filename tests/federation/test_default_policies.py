@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedcircuits as fc
@@ -119,3 +121,46 @@ def test_a_plan_is_shown_in_words(tmp_path: Path) -> None:
     assert "label_use='sent': at most" in text
     assert "STRUCK: it asks for the label of single rows" in text
     assert "rule latent(label_private=True): at most 8.1 bits a row to the server" in text
+
+
+@pytest.mark.parametrize("setting", ["horizontal", "vertical", "branches"])
+def test_a_label_that_is_a_number_trains(setting: str) -> None:
+    """A policy took every label for categorical: all of its values were rare, and hidden."""
+    rows = table(n=300)
+    noise = np.random.default_rng(0).normal(size=len(rows))
+    rows[LABEL] = (1000 + 50 * rows["height"].astype(float) + noise).round(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FedcircuitsWarning)
+        fed = fc.federate(split(setting, rows), id=ID, label=LABEL, policies=Policy())
+    assert fed.schema[LABEL].kind == "continuous"
+    assert fed.dropped == {}
+
+
+def test_rows_that_too_few_share_are_not_aligned() -> None:
+    """Three rows in common ended the run: no default policy lets so few be aligned."""
+    rows = table(n=300)
+    frames = {
+        "a": rows[[ID, "height", "colour", "size", LABEL]].iloc[:152],
+        "b": rows[[ID, "visits", "size", LABEL]].iloc[149:].reset_index(drop=True),
+    }
+    with pytest.warns(FedcircuitsWarning, match="are not aligned; .* 'a' 3, 'b' 3"):
+        fed = fc.federate(frames, id=ID, label=LABEL, policies=Policy())
+    assert set(fed.schema.names) == set(rows.columns) - {ID}
+
+
+@pytest.mark.parametrize("case", ["rows", "columns, label at one", "both"])
+def test_a_run_takes_the_smallest_group_of_the_strictest_policy(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tables and trees with five rows behind an entry were asked for in vain."""
+    fed = by_defaults(case, policies=Policy(min_rows=12))
+    assert not [line for line in caplog.messages if "refused" in line]
+    assert fed.dropped == {}
+
+
+def test_a_class_that_a_holder_of_columns_has_not_seen_keeps_its_share() -> None:
+    """It lost its mass without a word; now those columns say nothing about it."""
+    fed = fc.federate(
+        split("hybrid", table(n=20)), id=ID, label=LABEL, policies=Policy(), agreement="product"
+    )
+    assert (np.exp(fed.log_prob(pd.DataFrame({LABEL: ["no", "yes"]}))) > 0.05).all()

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import aligned_rows, name_rows
 from fedcircuits.federation.agreement._shared.heads_across import (
@@ -66,7 +66,8 @@ def fit_by_codes(
         rows = {c: r for c, r in rows.items() if r.size >= max(LEAST_ROWS, server.min_rows)}
         if not rows:
             return None
-        wanted = groups if head and len(owners) == 1 and len(rows) == len(others) else []
+        able = head and server.schema[server.label or ""].is_coded  # trees compare classes
+        wanted = groups if able and len(owners) == 1 and len(rows) == len(others) else []
         try:
             made = _fit_at(server, owner, rows, n_codes, wanted)
         except RefusedError:
@@ -167,7 +168,7 @@ def _fit_at(
             pieces.append(m.ScorePiece(name_rows(server, owner, both), both.size, piece))
         request = m.FitByCodes(
             columns_of(server, owner),
-            server.schema[server.label].n_codes,
+            n_states_of(server.schema[server.label]),
             name_rows(server, owner, every),
             key,
             turn,
