@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.errors import LearningError
+from fedcircuits.learners.hclt.features import Features
 from fedcircuits.learners.hclt.tree.sizes import states_for_classes
 from fedcircuits.learners.prepare import Coded, coded_batches, label_cuts
 from fedcircuits.schema.reading.batches import RowBatches
@@ -40,6 +41,27 @@ class Columns:
     n_codes: int
     cuts: FloatArray | None
     targets: FloatArray | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a fit takes of a table.
+
+    Attributes:
+        coded: what is known of its columns, without the rows.
+        split: columns of the tree, and the label.
+        values: of the columns as trees of a head take them, where there may be one.
+        weights: (n,) of the rows, None for ones.
+        within: mean log-density of the values of a row given their states.
+        start: when preparing began.
+    """
+
+    coded: Coded
+    split: Columns
+    values: Features | None
+    weights: FloatArray | None
+    within: float
+    start: float
 
 
 def split_columns(coded: Coded, label: str | None) -> Columns:

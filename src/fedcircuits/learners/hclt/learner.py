@@ -17,7 +17,7 @@ from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import LearningError
 from fedcircuits.learners.hclt.beside import all_cores, n_threads
 from fedcircuits.learners.hclt.columns import (
-    Columns,
+    Prepared,
     batches_like,
     label_is_a_column,
     rows_that_fit,
@@ -53,27 +53,6 @@ from fedcircuits.schema.reading.batches import RowBatches, TableBatches
 MIXED_PRIOR = 0.2
 # From how many classes on the copies of the tree are made smaller, and how small.
 MANY_CLASSES, MOST_STATES_MANY_CLASSES = 10, 32
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """What a fit takes of a table.
-
-    Attributes:
-        coded: what is known of its columns, without the rows.
-        split: columns of the tree, and the label.
-        values: of the columns as trees of a head take them, where there may be one.
-        weights: (n,) of the rows, None for ones.
-        within: mean log-density of the values of a row given their states.
-        start: when preparing began.
-    """
-
-    coded: Coded
-    split: Columns
-    values: Features | None
-    weights: FloatArray | None
-    within: float
-    start: float
 
 
 @dataclass(frozen=True)
@@ -196,7 +175,7 @@ class Hclt(LearningAcross):
         chosen = rng.choice(len(rows), size=most, replace=False)
         return self._fit(self._prepared(rows.take(np.sort(chosen))), rng, rows)
 
-    def _prepared(self, table: Table) -> _Prepared:
+    def _prepared(self, table: Table) -> Prepared:
         """What a fit takes of a table."""
         start = time.perf_counter()
         coded = self._prepare(
@@ -216,9 +195,9 @@ class Hclt(LearningAcross):
         if split.labels is not None and may_have_head and self.aim == "label":
             values = Features.of(coded.table, split.at)
         within, weights = mean_log_within(coded.table), coded.table.weights
-        return _Prepared(coded.without_rows(), split, values, weights, within, start)
+        return Prepared(coded.without_rows(), split, values, weights, within, start)
 
-    def _fit(self, given: _Prepared, rng: np.random.Generator, rows: RowBatches | None) -> Density:
+    def _fit(self, given: Prepared, rng: np.random.Generator, rows: RowBatches | None) -> Density:
         """The model of prepared rows; of all rows, where these are some of them."""
         coded, split, within = given.coded, given.split, given.within
         found = self._fit_tree(given, rng, rows)
@@ -343,7 +322,7 @@ class Hclt(LearningAcross):
         return to_circuit(class_tree_of(tree), schema, None, report)
 
     def _fit_tree(
-        self, given: _Prepared, rng: np.random.Generator, rows: RowBatches | None
+        self, given: Prepared, rng: np.random.Generator, rows: RowBatches | None
     ) -> FittedTree:
         """The fit of prepared rows; with all rows, where these are some of them."""
         coded, split = given.coded, given.split
