@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcircuits.arrays import FloatArray, IntArray
-from fedcircuits.circuits.evaluation_plan import DenseSums, Products, Step
+from fedcircuits.circuits.evaluation_plan import DenseSums, Products
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
@@ -76,9 +76,96 @@ class Program:
     def of(circuit: Circuit) -> Program:
         """Return the program of a circuit: its nodes as blocks in the order of evaluation."""
         layout = _Layout(circuit)
-        for step in circuit.plan.steps:
-            layout.add(step)
+        for draft in _one_branch_after_another(_drafts(circuit), len(circuit.groups)):
+            layout.add(draft)
         return layout.program()
+
+
+class _Draft(NamedTuple):
+    """A block before it has a place.
+
+    Attributes:
+        kind: PRODUCT, DENSE or SUM.
+        nodes: (k,) of the circuit.
+        children: (k, r) of products and mixed sums, (r,) of dense sums.
+        weights: (k, r) of sums.
+        below: numbers of the blocks that the children lie in; those of the leaf groups come first.
+    """
+
+    kind: int
+    nodes: IntArray
+    children: IntArray
+    weights: FloatArray
+    below: list[int]
+
+
+def _drafts(circuit: Circuit) -> list[_Draft]:
+    """Blocks in the order of the evaluation plan; their numbers follow those of the leaf groups."""
+    n_leaf_blocks = len(circuit.groups)
+    block_of = np.full(circuit.structure.n_nodes, -1, dtype=np.int64)
+    for at, group in enumerate(circuit.groups):
+        block_of[group.nodes] = at
+    drafts: list[_Draft] = []
+
+    def draft(kind: int, nodes: IntArray, children: IntArray, weights: FloatArray) -> None:
+        if kind == DENSE:
+            below = [int(block_of[children[0]])]
+        else:
+            row = children[:1] if kind == PRODUCT else children
+            below = list(dict.fromkeys(block_of[row].ravel().tolist()))
+        block_of[nodes] = n_leaf_blocks + len(drafts)
+        drafts.append(_Draft(kind, nodes, children, weights, below))
+
+    none = np.zeros(0)
+    for step in circuit.plan.steps:
+        if isinstance(step, DenseSums):
+            if (block_of[step.children] == block_of[step.children[0]]).all():
+                draft(DENSE, step.nodes, step.children, step.weights)
+                continue
+            for at in range(step.nodes.size):
+                one = slice(at, at + 1)
+                weights = np.exp(step.log_weights[one])
+                draft(SUM, step.nodes[one], step.children[None], weights)
+            continue
+        blocks = block_of[step.children]  # (k, r)
+        order = np.argsort(blocks, axis=1, kind="stable")
+        sorted_blocks = np.take_along_axis(blocks, order, axis=1)
+        for mine in _equal_rows(sorted_blocks):
+            if isinstance(step, Products):
+                children = np.take_along_axis(step.children[mine], order[mine], axis=1)
+                draft(PRODUCT, step.nodes[mine], children, none)
+            elif sorted_blocks[mine[0], 0] == sorted_blocks[mine[0], -1]:
+                weights = np.exp(step.log_weights[mine])
+                for node, children, weight in zip(
+                    step.nodes[mine], step.children[mine], weights, strict=True
+                ):
+                    draft(DENSE, np.array([node]), children, weight[None])
+            else:
+                draft(SUM, step.nodes[mine], step.children[mine], np.exp(step.log_weights[mine]))
+    return drafts
+
+
+def _one_branch_after_another(drafts: list[_Draft], n_leaf_blocks: int) -> list[_Draft]:
+    """The blocks, each right after those below it; the last one is the root.
+
+    Numbers of a block are then read while they are still in the cache, however many branches there
+    are: the clients of a federation, say.
+    """
+    ordered: list[_Draft] = []
+    is_placed = [False] * len(drafts)
+    waiting = [len(drafts) - 1] if drafts else []
+    while waiting:
+        at = waiting[-1]
+        open_below = [b - n_leaf_blocks for b in drafts[at].below if b >= n_leaf_blocks]
+        open_below = [below for below in open_below if not is_placed[below]]
+        if open_below:
+            waiting += open_below[::-1]
+            continue
+        waiting.pop()
+        if not is_placed[at]:
+            is_placed[at] = True
+            ordered.append(drafts[at])
+    return ordered
 
 
 class _Layout:
@@ -150,31 +237,14 @@ class _Layout:
             return [block, int(at[0]), 0]
         return [block, -1, self._keep(at)]
 
-    def add(self, step: Step) -> None:
-        """Take the nodes of one step of the plan."""
-        if isinstance(step, DenseSums):
-            if (self.block_of[step.children] == self.block_of[step.children[0]]).all():
-                self._dense(step.nodes, step.children, step.weights)
-            else:
-                for at in range(step.nodes.size):
-                    one = slice(at, at + 1)
-                    self._mixed(step.nodes[one], step.children[None], step.log_weights[one])
-            return
-        blocks = self.block_of[step.children]  # (k, r)
-        order = np.argsort(blocks, axis=1, kind="stable")
-        sorted_blocks = np.take_along_axis(blocks, order, axis=1)
-        for mine in _equal_rows(sorted_blocks):
-            if isinstance(step, Products):
-                children = np.take_along_axis(step.children[mine], order[mine], axis=1)
-                self._products(step.nodes[mine], children)
-            elif sorted_blocks[mine[0], 0] == sorted_blocks[mine[0], -1]:
-                weights = np.exp(step.log_weights[mine])
-                for node, below, weight in zip(
-                    step.nodes[mine], step.children[mine], weights, strict=True
-                ):
-                    self._dense(np.array([node]), below, weight[None])
-            else:
-                self._mixed(step.nodes[mine], step.children[mine], step.log_weights[mine])
+    def add(self, draft: _Draft) -> None:
+        """Take the nodes of a block, after those of its children."""
+        if draft.kind == PRODUCT:
+            self._products(draft.nodes, draft.children)
+        elif draft.kind == DENSE:
+            self._dense(draft.nodes, draft.children, draft.weights)
+        else:
+            self._mixed(draft.nodes, draft.children, draft.weights)
 
     def _products(self, nodes: IntArray, children: IntArray) -> None:
         slots = [self._slot(below) for below in children.T]
@@ -199,14 +269,14 @@ class _Layout:
         out = self._place(nodes)
         self._block(DENSE, out, nodes.size, children.size, args, node, kept, fragile, folded)
 
-    def _mixed(self, nodes: IntArray, children: IntArray, log_weights: FloatArray) -> None:
+    def _mixed(self, nodes: IntArray, children: IntArray, weights: FloatArray) -> None:
         """k sums over children (k, r) of several blocks."""
         k, r = children.shape
         edges = np.empty((k, 1 + 2 * r), dtype=np.int64)
         edges[:, 0] = r
         edges[:, 1::2] = self.block_of[children]
         edges[:, 2::2] = self.position[children]
-        args, weights = self._keep(edges.reshape(-1)), np.exp(log_weights)
+        args = self._keep(edges.reshape(-1))
         kept = self._keep_weights(weights), 0
         node = int(nodes[0])
         out = self._place(nodes)

@@ -140,7 +140,7 @@ class Compiled:
         tables = self._maxima if is_max else self._sums
         found = look_up(tables, table)
         active = self._active(found.known)
-        chunk = max(1, min(CHUNK_BYTES // (8 * n_nodes), 64, n), min(4, n))
+        chunk = max(1, min(CHUNK_BYTES // (8 * n_nodes), 64, n), min(8, n))
         log_prob, risky = np.empty(n), np.zeros(n, dtype=np.uint8)
         leaf_flows = leaf_of = unknown = asked = firsts = sizes = None
         if wanted is not None:
