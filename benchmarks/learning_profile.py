@@ -139,9 +139,9 @@ class Work:
 
         def tilt(this: Any, *_: Any) -> tuple[float, float]:
             y, _, _, _, h = map(int, this._sizes[:5])
-            n, cells = float(this._sizes[7]), float(this._kept[10].size)
+            n, codes = float(this._sizes[7]), this._kept[10]
             copies = y if this._sizes[8] else 1
-            return 2 * y * (n * h + cells), copies * n * h * 4 + 4 * cells
+            return 2 * y * (n * h + codes.size), copies * n * h * 4 + codes.nbytes
 
         def grow(this: Any, *_: Any) -> tuple[float, float]:
             return 0.0, float(this.bins.size + 16 * this.bins.shape[1])
@@ -178,7 +178,7 @@ def one_case(case: str) -> list[list[object]]:
     tiny = mixed_table(600)
     fc.learn(tiny, "label", seed=0, n_jobs=1)  # imports
     plain = np.inf
-    for _ in range(1 if case in ("million", "clients") else 3):
+    for _ in range(1 if case in ("million", "clients", "columns") else 3):
         start = time.process_time()
         learn()
         plain = min(plain, time.process_time() - start)
@@ -233,16 +233,21 @@ def main() -> None:
         *found, rate = json.loads(done.stdout.strip().splitlines()[-1])
         rows += found
         measured.append(tuple(rate))
+        write(rows, measured, arguments.cases)
+
+
+def write(rows: list[list[object]], measured: list[tuple[float, float]], cases: list[str]) -> None:
+    """Write the page about the cases run so far."""
     adds, moved = np.max(measured, axis=0)
     tables.write(
         "learning_profile",
         "Where the time of learning goes",
         ["table", "phase", "CPU s", "calls", "10^9 multiply-adds", "10^9 bytes", "floor, CPU s"],
         rows,
-        " ".join(["python benchmarks/learning_profile.py", *arguments.cases]),
+        " ".join(["python benchmarks/learning_profile.py", *cases]),
         [
             "One thread; the first line of a table is the least of three runs without the profiler "
-            "(one of the two largest), the others are of one run under it.",
+            "(one of the three largest), the others are of one run under it.",
             "Phases hold what they call, compiled loops as well; the last lines are those loops "
             "alone, with the multiply-adds and bytes their passes need.",
             "Floor: the larger of multiply-adds and bytes at the rates measured here, "

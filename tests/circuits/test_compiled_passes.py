@@ -168,3 +168,28 @@ def test_impossible_rows() -> None:
     np.testing.assert_allclose(
         np.exp(circuit.log_prob_table(table)), [0.25, 0, 0.75, 0, 0], atol=1e-15
     )
+
+
+@pytest.mark.parametrize("n_branches", [3, 30])
+def test_blocks_of_a_branch_follow_each_other(n_branches: int) -> None:
+    numbers = [
+        [fc.build.gaussian(name, float(at + k), 1.0) for k in range(3)]
+        for at in range(n_branches)
+        for name in "ab"
+    ]
+    sums = [fc.build.sum(leaves, [0.2, 0.3, 0.5]) for leaves in numbers]
+    products = [fc.build.product(list(pair)) for pair in zip(sums[::2], sums[1::2], strict=True)]
+    schema = Schema((Variable("a", "continuous"), Variable("b", "continuous")))
+    circuit = fc.build.circuit(schema, fc.build.sum(products, np.full(n_branches, 1 / n_branches)))
+    found = program.Program.of(circuit)
+    ops, n_leaf_blocks = found.ops, len(circuit.groups)
+    assert int(found.position[circuit.n_nodes - 1]) == circuit.n_nodes - 1  # the root comes last
+    for at, op in enumerate(ops):
+        if op[0] != program.PRODUCT:
+            continue
+        below = found.args[op[4] : op[4] + 3 * op[3] : 3]
+        inner = below[below >= n_leaf_blocks]
+        assert inner.size == 2
+        assert (inner < at).all()
+        assert (at - inner <= 2).all()  # both sums of the branch, right before it
+    assert (ops[:, 0] == program.PRODUCT).sum() == n_branches
