@@ -23,6 +23,11 @@ NAMES = {
 HEADS = ["CPU s", "wall s", "peak MB", "rise by learning MB", "model MB", "`log_prob` µs a row",
          "`predict_proba` µs a row", "`sample` µs a row"]  # fmt: skip
 MB = 1e6
+LAW = (
+    "A law is size to the power given, through the first and the last line. *Rise* is what "
+    "the peak of the process's memory rose by while it learned, the table not counted; the "
+    "coded table has four bytes a cell, the model eight a parameter."
+)
 
 
 def read(records: Path) -> list[dict[str, Any]]:
@@ -33,26 +38,37 @@ def read(records: Path) -> list[dict[str, Any]]:
 
 
 def write(done: list[dict[str, Any]]) -> None:
-    """Write docs/benchmarks/growth.md."""
-    today = datetime.date.today().isoformat()
+    """Write docs/benchmarks/growth.md; tables without a record stay as they are."""
+    page = tables.FOLDER / "growth.md"
+    today, kept = datetime.date.today().isoformat(), _sections(page)
     parts = []
     for what, title in NAMES.items():
         mine = sorted((each for each in done if each["what"] == what), key=lambda r: r["size"])
         if mine:
             parts += [f"## {title}", "", *_table(what, mine), "", *_laws(what, mine), ""]
+            parts += [f"Measured {today}.", ""]
+        elif title in kept:
+            parts += [f"## {title}", "", kept[title], ""]
     lines = [
         "# How cost grows",
         "",
-        f"`python benchmarks/growth.py`, {today}, {tables.machine()}; CPU time of one "
+        f"`python benchmarks/growth.py`, {tables.machine()}; CPU time of one "
         "process (of the coordinating one under Ray), default settings, beside other work on the "
-        "machine.",
+        "machine. Each table says when it was measured.",
         "",
         *parts,
-        "A law is size to the power given, through the first and the last line. *Rise* is what "
-        "the peak of the process's memory rose by while it learned, the table not counted; the "
-        "coded table has four bytes a cell, the model eight a parameter.",
+        LAW,
     ]
-    (tables.FOLDER / "growth.md").write_text(tables.wrapped("\n".join(lines)))
+    page.write_text(tables.wrapped("\n".join(lines)))
+
+
+def _sections(page: Path) -> dict[str, str]:
+    """What the page says below each heading."""
+    if not page.exists():
+        return {}
+    text = page.read_text().replace("\n" + tables.wrapped(LAW), "\n")
+    parts = [part.split("\n", 1) for part in text.split("\n## ")[1:]]
+    return {title: rest.strip() for title, rest in parts}
 
 
 def _table(what: str, mine: list[dict[str, Any]]) -> list[str]:

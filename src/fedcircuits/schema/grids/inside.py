@@ -48,8 +48,7 @@ class Pieces:
     @cached_property
     def log_total(self) -> FloatArray:
         """(n_bins,) log of the integral of exp(tilt * v) over all the pieces of a bin."""
-        start, end = self.places(self.first), self.places(self.last)
-        return self._join(shapes.log_integral(start, end - start, self.tilt))
+        return self._join(shapes.log_integral(*self._span, self.tilt))
 
     @property
     def ramps(self) -> FloatArray:
@@ -83,17 +82,28 @@ class Pieces:
         """(..., P) values added up within each bin: (..., n_bins)."""
         return np.asarray(np.add.reduceat(values, self._starts, axis=-1))
 
-    def mean_places(self) -> FloatArray:
-        """(n_bins,) mean place of each bin; an integer stands at the middle of its cell."""
-        start, length = self.places(self.first), self.places(self.last) - self.places(self.first)
-        log_mass = shapes.log_integral(start, length, self.tilt)
-        share = np.exp(log_mass - self.log_total[self.of_bin])
-        mean = self._add(share * (start + length * shapes.power_means(self.tilt * length, 1)[1]))
-        if self._cell is None:
+    def mean_places(self, tilt: FloatArray | None = None) -> FloatArray:
+        """(n_bins,) mean place of each bin; an integer stands at the middle of its cell.
+
+        Args:
+            tilt: (P,) tilts instead of those of the pieces.
+        """
+        tilt = self.tilt if tilt is None else tilt
+        start, length = self._span
+        log_mass = shapes.log_integral(start, length, tilt)
+        share = np.exp(log_mass - self._join(log_mass)[self.of_bin])
+        mean = self._add(share * (start + length * shapes.mean_place(tilt * length)))
+        if not self.integer:
             return mean
         at = self._starts
         cell = self.high[at] - self.low[at]
-        return mean + (0.5 - shapes.power_means(self._cell[at], 1)[1]) / cell
+        return mean + (0.5 - shapes.mean_place(tilt[at] / cell)) / cell
+
+    @cached_property
+    def _span(self) -> tuple[FloatArray, FloatArray]:
+        """(P,) places where the pieces start, and their lengths."""
+        start = self.places(self.first)
+        return start, self.places(self.last) - start
 
     def tilts_for(self, places: FloatArray) -> FloatArray:
         """(n_bins,) tilts that give the bins these mean places, as far as MAX_TILT allows."""
@@ -101,9 +111,9 @@ class Pieces:
         high = -low
         for _ in range(48):  # bisection: the mean grows with the tilt
             middle = 0.5 * (low + high)
-            less = replace(self, tilt=middle[self.of_bin]).mean_places() < places
+            less = self.mean_places(middle[self.of_bin]) < places
             low, high = np.where(less, middle, low), np.where(less, high, middle)
-        even = replace(self, tilt=np.zeros(self.of_bin.size)).mean_places()
+        even = self.mean_places(np.zeros(self.of_bin.size))
         return np.where(np.abs(places - even) < 1e-12, 0.0, 0.5 * (low + high))
 
     def cut(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -163,7 +173,7 @@ class Pieces:
         """(..., n_bins) Var[x | bin, low <= x < high], without cancellation."""
         first, last, mass = self.cut(low, high)
         share, tau = self._shares(mass), self._tau(first, last)
-        mean = first * (1 - (v := shapes.power_means(tau, 1)[1])) + last * v  # (..., P)
+        mean = first * (1 - (v := shapes.mean_place(tau))) + last * v  # (..., P)
         with np.errstate(over="ignore"):
             spread = shapes.place_variance(tau) * (last - first) ** 2
             if self._cell is not None:

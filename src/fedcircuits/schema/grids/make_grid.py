@@ -308,7 +308,7 @@ def _fits_a_bin(length: float, mean: float, variation: float, shape: float) -> b
     if variation > OPEN_VARIATION**2:
         return False
     tilt = shapes.tilt_of_mean(np.array(min(mean / length, 1.0)))
-    of_bin = float(shapes.place_variance(tilt)) / float(shapes.power_means(tilt, 1)[1]) ** 2
+    of_bin = float(shapes.place_variance(tilt)) / float(shapes.mean_place(tilt)) ** 2
     of_tail = shape / (shape - 2)
     off = abs(of_bin - variation)
     return off <= 0.2 * variation or off <= abs(of_tail - variation)

@@ -72,7 +72,7 @@ def tilt_of_mean(mean: FloatArray) -> FloatArray:
     low, high = np.full(mean.shape, -MAX_TILT), np.full(mean.shape, MAX_TILT)
     for _ in range(60):  # bisection: the mean grows with the tilt
         middle = 0.5 * (low + high)
-        less = power_means(middle, 1)[1] < mean
+        less = mean_place(middle) < mean
         low, high = np.where(less, middle, low), np.where(less, high, middle)
     return np.where(mean == 0.5, 0.0, 0.5 * (low + high))
 
@@ -95,6 +95,12 @@ def power_means(tau: FloatArray, order: int) -> list[FloatArray]:
     """E[v**k] for k = 0 .. order of a density proportional to exp(tau * v) on [0, 1]."""
     v, weights = _places(tau)
     return [np.asarray((weights * v**k).sum(axis=-1)) for k in range(order + 1)]
+
+
+def mean_place(tau: FloatArray) -> FloatArray:
+    """E[v] of a density proportional to exp(tau * v) on [0, 1]."""
+    v, weights = _places(tau)
+    return np.asarray((weights * v).sum(axis=-1))
 
 
 def place_variance(tau: FloatArray) -> FloatArray:
