@@ -454,3 +454,10 @@ def test_the_bins_of_a_label_hold_few_squares_also_in_the_tails() -> None:
     assert all(share <= SQUARES for rows, share in found if rows > 3 * LEAST_ROWS)
     assert sum(share for _, share in found) < 0.2 * sum(share for _, share in equal)
     assert len(found) <= 1.5 * LABEL_BINS[1]
+
+
+def test_amounts_that_are_mostly_zero_hardly_reach_below_it() -> None:
+    amounts = np.concatenate([np.zeros(400), np.exp(np.linspace(0, 8, 100))])
+    for values, side in ((amounts, 0), (-amounts, 1)):
+        grid = Sketch.of(values).to_grid(integer=False)
+        assert grid.tails[side] == pytest.approx(1.0)  # the smallest amount above zero

@@ -254,15 +254,21 @@ class Sketch:
         return values[atom], rows[atom], Points(values[~atom], rows[~atom], spreads[~atom])
 
     def _tail_scales(self, lowest: float, highest: float) -> tuple[float, float]:
-        """How far beyond the data the tails reach: from the outermost tenth of the rows."""
+        """How far beyond the data the tails reach: from the outermost tenth of the rows.
+
+        Where all of these have one value (amounts of zero), as far as from it to the next value.
+        """
         values = np.concatenate([self.heavy, self.points])
         rows = np.concatenate([self.heavy_rows, self.point_rows])
         order = np.argsort(values, kind="stable")
         share = np.cumsum(rows[order]) / rows.sum()
         at_low, at_high = np.minimum(np.searchsorted(share, [0.1, 0.9]), values.size - 1)
-        low, high = values[order][at_low], values[order][at_high]
-        spread = (highest - lowest) / 10 or abs(highest) / 10 or 1.0
-        return (float(low - lowest) or float(spread), float(highest - high) or float(spread))
+        low, high = values[order][at_low] - lowest, highest - values[order][at_high]
+        distinct = np.unique(np.append(values, [lowest, highest]))
+        spread = abs(highest) / 10 or 1.0
+        steps = np.maximum(np.diff(distinct), 1e-6 * (highest - lowest))
+        steps = steps if steps.size else np.array([spread])
+        return float(low) or float(steps[0]), float(high) or float(steps[-1])
 
 
 def _steps(x: Any, scale: float) -> Any:
