@@ -186,7 +186,7 @@ def test_site_killed_during_a_query_is_said_and_comes_back_with_its_models(
     rows = table(seed=1).drop(columns="customer")
     fed: Any = fc.federate(None, engine=running, placement="remote", timeout=TIMEOUT, **OPTIONS)
     whole = fed.log_prob(rows)
-    assert whole.attrs["spoke"] == ("north", "south", "west")
+    assert whole.attrs["answered"] == ("north", "south", "west")
     np.testing.assert_allclose(whole, local().log_prob(rows), rtol=0, atol=1e-9)
     tasks = running.replay.asked["query"]
     assert tasks == 3  # all models and rows of a client are one task
@@ -196,14 +196,14 @@ def test_site_killed_during_a_query_is_said_and_comes_back_with_its_models(
     with pytest.warns(FedcircuitsWarning, match="answered by south, west alone.*client 'north'"):
         answer = fed.log_prob(rows)
     killing.join()
-    assert answer.attrs["spoke"] == ("south", "west")
+    assert answer.attrs["answered"] == ("south", "west")
     expected = local().without("north").log_prob(rows)
     np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-9)
 
     begun.with_suffix("").unlink()
     running.start_site("north")
     again = fed.log_prob(rows)
-    assert again.attrs["spoke"] == ("north", "south", "west")
+    assert again.attrs["answered"] == ("north", "south", "west")
     np.testing.assert_array_equal(again, whole)
     assert running.replay.brought_back["north"] >= 1
 

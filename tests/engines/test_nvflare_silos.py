@@ -185,7 +185,7 @@ def test_remote_models_answer_and_a_policy_is_not_talked_round(place: Place) -> 
         fed: Any = fc.federate(None, engine=engine, placement="remote", timeout=120, **run)
         assert fed.setting == "hybrid"
         answer = fed.log_prob(rows)
-        assert answer.attrs["spoke"] == NAMES
+        assert answer.attrs["answered"] == NAMES
         np.testing.assert_allclose(answer, here.log_prob(rows), rtol=0, atol=1e-9)
         assert engine.replay.asked["query"] == 3  # 120 rows, one task for each party
 

@@ -191,11 +191,11 @@ def test_client_killed_before_a_remote_query_is_left_out_and_said() -> None:
     clients = {name: rows.iloc[at::3] for at, name in enumerate("abc")}
     options: dict[str, Any] = {"label": "bought", "learner": "factorised", "agreement": "product"}
     with fc.federate(clients, **options, placement="remote", engine="processes") as fed:
-        assert fed.log_prob(rows).attrs["spoke"] == ("a", "b", "c")
+        assert fed.log_prob(rows).attrs["answered"] == ("a", "b", "c")
         os.kill(fed.run.transport.process_id("b"), signal.SIGKILL)
         with pytest.warns(FedcircuitsWarning, match="answered by a, c alone.*client 'b'"):
             answer = fed.log_prob(rows)
-        assert answer.attrs["spoke"] == ("a", "c")
+        assert answer.attrs["answered"] == ("a", "c")
         assert "its process has ended" in answer.attrs["away"]["b"]
         expected = fc.federate(clients, **options).without("b").log_prob(rows)
         np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-9)

@@ -304,7 +304,7 @@ def test_remote_answers_are_those_of_a_gathered_model_and_survive_a_death(runnin
         assert engine.replay.asked["query"] - before == 2  # one for each client, for all rows
         os.kill(engine.place("b").process, signal.SIGKILL)
         answer = fed.log_prob(asked)  # its models are fitted again there, and are the same
-        assert answer.attrs["spoke"] == ("a", "b")
+        assert answer.attrs["answered"] == ("a", "b")
         np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-9)
 
 
@@ -319,7 +319,7 @@ def test_client_that_hangs_at_query_time_is_left_out_and_said(running: Any) -> N
         psutil.Process(fed.run.transport.place("b").process).suspend()
         with pytest.warns(FedcircuitsWarning, match="answered by a, c alone.*client 'b'"):
             answer = fed.log_prob(rows)
-        assert answer.attrs["spoke"] == ("a", "c")
+        assert answer.attrs["answered"] == ("a", "c")
         expected = fc.federate(clients, **options).without("b").log_prob(rows)
         np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-9)
 

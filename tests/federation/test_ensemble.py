@@ -70,7 +70,7 @@ def test_a_forest_a_regression_and_a_density_in_every_setting(setting: str, oper
     proba = fed.predict_proba(TEST)
     assert list(proba.columns) == ["no", "yes"]
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
-    assert proba.attrs["spoke"] == fed.clients
+    assert proba.attrs["answered"] == fed.clients
     assert accuracy(fed) > 0.72
     assert [w.at for w in fed.psi] == [*fed.clients, "server"]
     assert fed.omega[-1].name == operation
@@ -162,7 +162,7 @@ def test_a_client_away_is_left_out_and_said() -> None:
     fed = federate(None, engine=engine, placement="remote")
     with pytest.warns(FedcircuitsWarning, match=r"answered by a, c alone.*client 'b'"):
         answer = fed.predict(TEST)
-    assert answer.attrs["spoke"] == ("a", "c")
+    assert answer.attrs["answered"] == ("a", "c")
     gathered = federate(split("horizontal"), learner="tree").without("b")
     np.testing.assert_array_equal(answer, gathered.predict(TEST))
 

@@ -214,7 +214,7 @@ def test_private_variables_of_a_client_that_is_away_are_marginalised() -> None:
     rows = table(seed=5, n=20).drop(columns=ID)
     with pytest.warns(FedcircuitsWarning, match="answered by a, c alone.*client 'b'.*no answer"):
         answer = fed.predict_proba(rows, LABEL)
-    assert answer.attrs["spoke"] == ("a", "c")
+    assert answer.attrs["answered"] == ("a", "c")
     assert list(answer.attrs["away"]) == ["b"]
     expected = whole.predict_proba(rows.drop(columns="visits"), LABEL)
     np.testing.assert_allclose(answer, expected, atol=ATOL)

@@ -118,7 +118,7 @@ class FederatedEnsemble(HoldsClients):
     ) -> pd.DataFrame:
         """Returns p(label | features), one column for each category; of a vote the shares.
 
-        `answer.attrs["spoke"]` lists the clients that answered, `["away"]` why others did not.
+        `answer.attrs["answered"]` lists the clients that answered, `["away"]` why others did not.
 
         Args:
             data: rows; absent columns are missing.
@@ -138,7 +138,7 @@ class FederatedEnsemble(HoldsClients):
         proba = self.operation.apply(np.stack([answers[name] for name in names]), weights)
         columns = pd.Index(self._variable.categories, name=self.label)
         answer = pd.DataFrame(proba, index=table.index, columns=columns)
-        answer.attrs |= {"spoke": tuple(names), "away": away}
+        answer.attrs |= {"answered": tuple(names), "away": away}
         if away:
             warn_of_away(names, away)
         return answer

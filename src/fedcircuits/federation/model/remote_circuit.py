@@ -3,7 +3,7 @@
 Its queries are those of any circuit over whole densities (`circuits.over_parts`); each step of one
 is a message to every client. Rows may be named by id, and a client that does not answer is left
 out: its private variables are marginalised, its share of mixtures goes to the others, and the
-answer names who answered (`answer.attrs["spoke"]`, `["away"]`).
+answer names who answered (`answer.attrs["answered"]`, `["away"]`).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class RemoteCircuit(FederatedCircuit):
             warn_of_away(present.clients, away)
         # An answer may be several tables: probabilities and their errors.
         for each in answer if isinstance(answer, tuple) else (answer,):
-            if isinstance(each, (pd.Series, pd.DataFrame)) and "spoke" not in each.attrs:
-                each.attrs |= {"spoke": present.clients, "away": dict(away)}
+            if isinstance(each, (pd.Series, pd.DataFrame)) and "answered" not in each.attrs:
+                each.attrs |= {"answered": present.clients, "away": dict(away)}
         return answer
 
     def _restricted(
