@@ -11,6 +11,8 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.density.tilt import n_states_of
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation.agreement.latent import Latent
+from fedcircuits.federation.policy.policy import Policy
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +84,38 @@ def test_every_query_agrees(federated: Any, rows: pd.DataFrame) -> None:
         alone = federated.condition(given).log_prob(rows.iloc[[at]][["price"]]).iloc[0]
         log_x = federated.log_prob(rows.iloc[[at]].drop(columns="price")).iloc[0]
         assert log_joint.iloc[at] == pytest.approx(alone + log_x, rel=1e-9)
+
+
+@pytest.mark.parametrize(("how", "least"), [("rows", 12), ("columns", 12), ("columns", 5)])
+def test_values_that_few_rows_have_are_improbable_not_impossible(how: str, least: int) -> None:
+    train = houses(240, 0)
+    clients, options = split(train, how)
+    policy = Policy(min_rows=least)
+    fed = fc.federate(clients, label="price", seed=0, policies=policy, **options)
+    assert np.isfinite(fed.log_prob(train)).all()
+    states = np.linspace(-500, 500, 200_001)
+    density = np.exp(fed.marginal(["price"]).log_prob(pd.DataFrame({"price": states})))
+    assert density.sum() * (states[1] - states[0]) == pytest.approx(1.0, abs=2e-3)
+    # Joined with a neighbour, rare values are about as likely as under the model of one table.
+    alone = fc.learn(train, label="price", seed=0).marginal(["price"]).log_prob(train[["price"]])
+    found = fed.marginal(["price"]).log_prob(train[["price"]])
+    assert found.mean() > alone.mean() - 0.15
+
+
+def test_no_client_is_left_out_for_classes_with_rows_enough_for_trees() -> None:
+    clients, options = split(houses(1000, 0), "rows")
+    fed = fc.federate(clients, label="price", seed=0, **options)
+    assert not fed.dropped
+    assert sorted(fed.clients) == sorted(clients)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_clusters_are_within_states_of_the_label(sign: int) -> None:
+    rows = houses(240, 0).assign(id=np.arange(240))
+    rows["price"] = sign * rows["price"]
+    a, b = rows[["id", "size", "price"]], rows[["id", "age", "town"]]
+    fed = fc.federate({"a": a, "b": b}, label="price", id="id", agreement=Latent(tilt=False))
+    assert np.isfinite(fed.log_prob(rows.drop(columns="id").iloc[:20])).all()
 
 
 def test_models_that_stay_answer_alike(rows: pd.DataFrame) -> None:

@@ -46,7 +46,7 @@ from fedcircuits.federation.server.fitted_parts import (
     FittedParts,
     TakeModels,
     fit,
-    indicator_leaf,
+    label_leaves,
 )
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
@@ -214,8 +214,7 @@ class _Gluing:
         builder, found, label = self._builder, self._found, self._found.label
         leaves = {}
         if label is not None:
-            codes = range(n_states_of(found.schema[label]))
-            leaves = {y: indicator_leaf(found.schema, label, y) for y in codes}
+            leaves = label_leaves(found.schema, label, np.ones(n_states_of(found.schema[label])))
             builder.register([(leaf, "server") for leaf in leaves.values()])
         builder.register([(found.models[k], k.client) for k in self._keys])
         nodes: dict[int, dict[int, int]] = {}  # by subspace: anchor to node

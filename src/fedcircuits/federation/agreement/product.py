@@ -32,7 +32,7 @@ from fedcircuits.federation.server.fitted_parts import (
     FittedParts,
     TakeModels,
     fit,
-    indicator_leaf,
+    label_leaves,
 )
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.tilts import with_tilt
@@ -125,12 +125,14 @@ class ProductOfClasses(Declared):
         assert label is not None
         codes = sorted({key.cls for key in fitted.models})
         spaces = sorted({key.job for key in fitted.models}, key=str)
-        leaves = {y: indicator_leaf(fitted.schema, label, y) for y in codes}
+        counts = np.zeros(n_states_of(fitted.schema[label]))
+        counts[codes] = [self._class_rows(fitted, y, spaces) for y in codes]
+        leaves = label_leaves(fitted.schema, label, counts)
         builder.register([(leaf, "server") for leaf in leaves.values()])
         builder.register([(fitted.models[k], k.client) for k in sorted(fitted.models)])
-        classes, rows = [], []
-        for y in codes:
-            factors = [builder.part(leaves[y])]
+        classes = []
+        for y, leaf in leaves.items():
+            factors = [builder.part(leaf)]
             for space in spaces:
                 held = [k for k in sorted(fitted.models) if k.job == space and k.cls == y]
                 if not held:  # nobody who holds this subspace has seen the class: it says nothing
@@ -138,8 +140,7 @@ class ProductOfClasses(Declared):
                 children = [builder.part(fitted.models[k]) for k in held]
                 factors.append(builder.mixture(children, [fitted.rows[k] for k in held]))
             classes.append(builder.product(factors))
-            rows.append(self._class_rows(fitted, y, spaces))
-        return builder, builder.mixture(classes, rows)
+        return builder, builder.mixture(classes, [counts[y] for y in leaves])
 
     def _class_rows(self, fitted: FittedParts, y: int, spaces: list[JobId]) -> float:
         """Rows of a class: added up where rows are split, one count where columns are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.density.tilt import n_states_of, states_of
 from fedcircuits.schema import Table
 
 MOST_ONE_HOT = 30  # categories beyond these share one indicator
@@ -117,8 +118,10 @@ def strata_of_label(table: Table, label: str | None, unknown: bool = False) -> I
     if label is None or label not in table.schema:
         return np.zeros(len(table), dtype=np.int64)
     at = table.schema.position(label)
-    other = table.schema.variables[at].n_codes if unknown else 0
-    return np.where(table.observed[:, at], table.values[:, at], other).astype(np.int64)
+    variable, known = table.schema.variables[at], table.observed[:, at]
+    strata = np.full(len(table), n_states_of(variable) if unknown else 0)
+    strata[known] = states_of(variable, table.values[known, at])
+    return strata
 
 
 def unnamed(strata: IntArray) -> IntArray:

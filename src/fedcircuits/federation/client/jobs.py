@@ -18,7 +18,7 @@ import numpy as np
 from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.circuits import build
 from fedcircuits.density import Density, Learner, LearnsClasses, LearnsForMixing
-from fedcircuits.density.tilt import n_states_of, state_values, states_of
+from fedcircuits.density.tilt import n_states_of, spread_over_states, state_values, states_of
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import Grouping, Job, JobId, ModelName
@@ -187,5 +187,6 @@ def _shares(table: Table) -> Density:
     codes = states_of(variable, table.values[table.observed[:, 0], 0])
     weights = table.row_weights[table.observed[:, 0]]
     counts = np.bincount(codes, weights, minlength=n_states_of(variable))
+    counts = counts @ spread_over_states(variable, counts)
     shares = counts / counts.sum() if counts.sum() > 0 else np.full(counts.size, 1 / counts.size)
     return build.circuit(table.schema, build.states(variable, shares))

@@ -16,7 +16,7 @@ from fedcircuits.arrays import FloatArray
 from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
-from fedcircuits.density.tilt import Tilt, n_states_of
+from fedcircuits.density.tilt import Tilt, spread_over_states
 from fedcircuits.errors import MALFORMED, ClientError, FedcircuitsError
 from fedcircuits.federation.server.gauge import CLOSE
 from fedcircuits.federation.server.heads import ClientHead
@@ -203,9 +203,12 @@ def call_or_drop(
     return answers
 
 
-def indicator_leaf(schema: Schema, label: str, code: int) -> Circuit:
-    """The density that is one at a class of the label; it lives at the server."""
-    variable = schema[label]
-    probs = np.zeros(n_states_of(variable))
-    probs[code] = 1.0
-    return build.circuit(schema.select([label]), build.states(variable, probs))
+def label_leaves(schema: Schema, label: str, rows: FloatArray) -> dict[int, Circuit]:
+    """Return the label's densities in the classes that have rows, by class; they are disjoint.
+
+    Each is one at its class; the states of a number that no row is told of are a neighbour's, too.
+    """
+    variable, alone = schema[label], schema.select([label])
+    shares = spread_over_states(variable, rows)
+    classes = map(int, np.flatnonzero(rows > 0))
+    return {y: build.circuit(alone, build.states(variable, shares[y])) for y in classes}

@@ -23,7 +23,7 @@ from fedcircuits.density.tilt import Tilt
 from fedcircuits.federation.client.label.tilting import tilted_by_class
 from fedcircuits.federation.plan.weights import comparisons, known_log_shares, log_shares
 from fedcircuits.federation.server.circuit_builder import SERVER, CircuitBuilder
-from fedcircuits.federation.server.fitted_parts import FittedParts, indicator_leaf
+from fedcircuits.federation.server.fitted_parts import FittedParts, label_leaves
 from fedcircuits.federation.server.gauge import gauged
 from fedcircuits.federation.server.remote import RemoteDensity, tilted_remotely
 
@@ -130,13 +130,13 @@ def glue_tilted(
     values = np.zeros((structure.n_nodes, tilt.n_classes))
     values[: kept.size] = log_z
     up(EvaluationPlan.of(structure), values, sum_product)
-    codes = [int(y) for y in np.flatnonzero(np.isfinite(tilt.c))]
-    leaves = [indicator_leaf(fitted.schema, fitted.label, y) for y in codes]
+    leaves = label_leaves(fitted.schema, fitted.label, tilt.counts)
+    codes = list(leaves)
     builder = CircuitBuilder()
-    builder.register([(leaf, SERVER) for leaf in leaves])
+    builder.register([(leaf, SERVER) for leaf in leaves.values()])
     builder.register([(models[i][y], owners[at]) for y in codes for i, at in enumerate(kept)])
     classes = []
-    for leaf, y in zip(leaves, codes, strict=True):
+    for y, leaf in leaves.items():
         numbers = np.array([builder.part(of_model[y]) for of_model in models], dtype=np.int64)
         x = fold_evidence(structure, values[:, y], numbers, builder)
         classes.append(builder.product([builder.part(leaf), x]))
@@ -155,8 +155,8 @@ def class_conditional(fitted: FittedParts) -> tuple[CircuitBuilder, int]:
     keys = sorted(fitted.models)
     found = {key: tilted([fitted.models[key]], fitted.tilts[key.client])[0][0] for key in keys}
     rows = class_rows(fitted)
-    codes = [int(y) for y in np.flatnonzero(rows > 0)]
-    leaves = {y: indicator_leaf(fitted.schema, fitted.label, y) for y in codes}
+    leaves = label_leaves(fitted.schema, fitted.label, rows)
+    codes = list(leaves)
     builder = CircuitBuilder()
     builder.register([(leaf, SERVER) for leaf in leaves.values()])
     held = {y: [k for k in keys if fitted.tilts[k.client].counts[y] > 0] for y in codes}

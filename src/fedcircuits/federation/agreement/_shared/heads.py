@@ -65,7 +65,7 @@ def with_heads(
 
     A client whose policy lets no trees leave is no error: then there is no head. One that is lost
     here leaves with its models where others hold its columns; else its models stay, and there is no
-    head.
+    head. Nor is there one for a label that is a number.
 
     Args:
         server: the run.
@@ -74,6 +74,8 @@ def with_heads(
         head: whether a head is wanted.
         others: parts of clients that have been fitted before, where one joins them.
     """
+    if server.label is None or not server.schema[server.label].is_coded:  # trees are of classes
+        return fitted
     known = fitted if others is None else replace(fitted, tilts={**others.tilts, **fitted.tilts})
     if not head or take.keep or not fitted.tilts or combined(known) is None:
         return fitted

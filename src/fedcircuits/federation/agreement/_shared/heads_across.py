@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedcircuits.arrays import IntArray
-from fedcircuits.density.tilt import Tilt
+from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import ClientError
 from fedcircuits.federation.agreement._shared.aligned import aligned_rows, name_rows
 from fedcircuits.federation.agreement._shared.keys import KEYS
@@ -362,6 +362,6 @@ def columns_of(server: Server, client: str) -> list[str]:
 
 
 def n_classes_of(server: Server) -> int:
-    """Classes of the label."""
+    """Classes of the label, or states of one that is a number."""
     assert server.label is not None
-    return server.schema[server.label].n_codes
+    return n_states_of(server.schema[server.label])
