@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from contracts.messages import example, same
 from fedcircuits import encoding
+from fedcircuits.api.load import from_bytes
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.client import client  # noqa: F401 - registers the handlers
 from fedcircuits.federation.client.dispatch import HANDLERS
@@ -18,6 +21,8 @@ from fedcircuits.federation.wire import codecs, message
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import JobId, JobKind, ModelKey, ModelName
 from fedcircuits.federation.wire.verbs import Verb
+from fedcircuits.learners.factorised import Factorised
+from fedcircuits.schema import Schema
 
 KINDS = [
     kind
@@ -148,3 +153,53 @@ def test_a_model_that_unpacks_to_more_than_a_sender_packs_is_refused(
         message.model_bytes(bomb)
     with pytest.raises(StorageError, match="cut short"):
         message.model_bytes(np.frombuffer(b"z" + zlib.compress(b"model")[:-2], dtype=np.uint8))
+
+
+def test_up_to_16_mebibytes_are_packed() -> None:
+    assert message.PACKED_UP_TO == 16 * 2**20
+
+
+@pytest.mark.parametrize(("more", "first"), [(0, b"z"), (1, b"=")])
+def test_a_model_of_the_largest_packed_size_is_packed_and_read(
+    more: int, first: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message, "PACKED_UP_TO", 1000)
+    data = bytes(1000 + more)
+    sent = message.model_array(data)
+    assert sent[:1].tobytes() == first
+    assert message.model_bytes(sent) == data
+
+
+def test_one_byte_more_than_a_sender_packs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message, "PACKED_UP_TO", 1000)
+    packed = np.frombuffer(b"z" + zlib.compress(bytes(1001)), dtype=np.uint8)
+    with pytest.raises(StorageError, match="more than 1000 bytes"):
+        message.model_bytes(packed)
+
+
+def test_a_request_is_about_nothing_in_particular_unless_it_says_so() -> None:
+    assert m.Failed("no").series == ""
+    assert m.Failed("no").fault(m.AskKey()) is None
+
+
+def test_a_request_is_named_by_client_verb_and_payload() -> None:
+    asked = ("a", "fit", b"x")
+    name = message.request_name(*asked)
+    assert len(name) == 16
+    assert name == message.request_name(*asked)
+    others = [("b", "fit", b"x"), ("a", "fix", b"x"), ("a", "fit", b"y")]
+    assert name not in [message.request_name(*other) for other in others]
+
+
+def test_the_report_of_a_fit_says_all_but_its_time() -> None:
+    rows = pd.DataFrame({"x": list("uvuv"), "y": [0, 1, 0, 1]})
+    table = Schema.infer(rows).encode(rows)
+    model = Factorised().fit(table, np.random.default_rng(0))
+    assert model.fit_report is not None
+    (sent,) = message.report_of(model)
+    found = FitReport.from_json(sent)
+    assert np.isnan(found.seconds)
+    assert replace(found, seconds=0.0) == replace(model.fit_report, seconds=0.0)
+    bare = from_bytes(message.model_bytes(message.encoded(model)))
+    assert bare.fit_report is None
+    assert message.report_of(bare) == []

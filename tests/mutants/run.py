@@ -48,7 +48,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "federation/wire/masking.py": ("federation/test_masking.py",),
     "federation/wire/message.py": ("federation/test_messages.py",),
     "federation/wire/noise.py": ("federation/test_randomised_response.py",),
-    "federation/wire/packing.py": ("federation/test_messages.py", "federation/test_plan.py"),
+    "federation/wire/packing.py": ("federation/test_packing.py",),
     "federation/wire/randomised_response.py": ("federation/test_randomised_response.py",),
     "federation/wire/sealing.py": (
         "federation/test_sealed_evidence.py",
