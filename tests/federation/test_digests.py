@@ -33,3 +33,15 @@ def test_rows_without_an_id_meet_nobody() -> None:
     gaps = pd.Series([None, None])
     a, b = (digests(gaps, "s", where=name) for name in "ab")
     assert len({row.tobytes() for row in (*a, *b)}) == 4
+
+
+def test_no_id_is_like_a_row_without_one() -> None:
+    gap = digests(pd.Series([None, None]), "s", where="b")
+    posing = [f"\x1fb\x1f{row}" for row in range(2)] + [f"\x00b\x00{row}" for row in range(2)]
+    found = digests(pd.Series(posing), "s", where="a")
+    assert not {row.tobytes() for row in gap} & {row.tobytes() for row in found}
+
+
+def test_names_of_clients_and_rows_do_not_run_together() -> None:
+    gaps = [digests(pd.Series([None] * 12), "s", where=where) for where in ("b", "b\x1f1", "b1")]
+    assert len({row.tobytes() for each in gaps for row in each}) == 36

@@ -186,7 +186,7 @@ def _shares(table: Table) -> Density:
     variable = table.schema.variables[0]
     codes = states_of(variable, table.values[table.observed[:, 0], 0])
     weights = table.row_weights[table.observed[:, 0]]
-    counts = np.bincount(codes, weights, minlength=n_states_of(variable))
+    counts = np.bincount(codes, weights, minlength=n_states_of(variable)).astype(float)
     counts = counts @ spread_over_states(variable, counts)
     shares = counts / counts.sum() if counts.sum() > 0 else np.full(counts.size, 1 / counts.size)
     return build.circuit(table.schema, build.states(variable, shares))

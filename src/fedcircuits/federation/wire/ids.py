@@ -42,7 +42,8 @@ def digests(
     known = ids.notna().to_numpy()
     found = bytearray()
     for row, value in enumerate(ids):
-        text = _canonical(value) if known[row] else f"\x1f{where}\x1f{row}"
+        # What kind of text it is comes first: no id reads like the place of a row without one.
+        text = f"={_canonical(value)}" if known[row] else f"?{row} {where}"
         found += hmac.digest(key, text.encode(), "sha256")[:WIDTH]
     return np.frombuffer(bytes(found), dtype=np.uint8).reshape(-1, WIDTH)
 
