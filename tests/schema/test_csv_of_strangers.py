@@ -97,3 +97,57 @@ def test_the_warning_of_an_encoding_names_the_file(tmp_path) -> None:  # type: i
     path.write_bytes("a,b\nMüller,1\n".encode("cp1252"))
     with pytest.warns(FedcircuitsWarning, match=r"größen\.csv is not UTF-8; read as Windows-1252"):
         assert read(path)["a"].tolist() == ["Müller"]
+
+
+@pytest.mark.parametrize("sep", [",", ";"])
+def test_several_spellings_of_a_missing_price_leave_numbers(sep: str) -> None:
+    spellings = ["-", "?", "N/A", "k.A.", "none", "", "n.d.", "--"]
+    cells = [f"{5 + i / 10}" for i in range(100)] + spellings
+    with pytest.warns(FedcircuitsWarning, match=r"'a': read as missing: '-', '--', '\?', 'k\.A"):
+        prices = column(*cells, sep=sep)
+    assert prices.dtype == float
+    assert prices.isna().sum() == len(spellings)
+    assert prices[:100].tolist() == [5 + i / 10 for i in range(100)]
+    amounts = [f"{5 + i},50 €" for i in range(60)]
+    with pytest.warns(FedcircuitsWarning, match=r"read as missing: '-', '\?', 'unbekannt'"):
+        euros = column(*amounts, "-", "?", "unbekannt")
+    assert euros[:60].tolist() == [5.5 + i for i in range(60)]
+    days = [f"{1 + i % 28}.11.2026" for i in range(60)]
+    with pytest.warns(FedcircuitsWarning, match=r"read as missing: '-', '\?', 'k\.A\.'"):
+        dates = column(*days, "-", "?", "k.A.")
+    assert fc.Schema.infer(pd.DataFrame({"a": dates}))["a"].time == "date"
+
+
+def test_rare_short_texts_among_many_numbers_are_missing() -> None:
+    numbers = [str(i * 7) for i in range(100)]
+    with pytest.warns(FedcircuitsWarning, match="read as missing: 'tbd', 'x'"):
+        assert column(*numbers, "tbd", "x").isna().sum() == 2
+    rooms = ["1", "2", "3", "EG"] * 20  # a floor among few
+    assert column(*rooms).tolist() == rooms
+    postcodes = [f"{i:05d}" for i in range(100, 200)]
+    assert column(*postcodes, "-").tolist() == [*postcodes, "-"]
+
+
+def test_other_texts_among_nearly_only_numbers_are_pointed_out() -> None:
+    cells = [*(str(i * 7) for i in range(100)), "see note", "12 or 13", "below 5"]
+    with pytest.warns(FedcircuitsWarning, match="'a' is read as categories: 100 of 103 cells"):
+        assert column(*cells).tolist() == cells
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["€12.30", "€ -7.00"], [12.3, -7]),
+        (["EUR 12,30", "EUR 1.234,50"], [12.3, 1234.5]),
+        (["12.30 €", "1 234.50 €"], [12.3, 1234.5]),
+        (["CHF 1'234.50", "CHF 12’000.00", "CHF 5"], [1234.5, 12000, 5]),
+        (["(12.30)", "5.00"], [-12.3, 5]),
+        (["US$ 5", "US$1,200.50"], [5, 1200.5]),
+        (["SKU 12", "SKU 13"], None),
+        (["1'2345", "1'23"], None),
+    ],
+)
+@pytest.mark.parametrize("sep", [",", ";"])
+def test_amounts_with_currencies(cells: list[str], expected: list[float] | None, sep: str) -> None:
+    found = column(*(f'"{cell}"' for cell in cells), sep=sep)
+    assert found.tolist() == (cells if expected is None else expected)

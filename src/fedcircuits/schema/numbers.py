@@ -15,11 +15,20 @@ MOST_CLASSES = 20
 
 # A currency in front or a unit behind ("70 kg", "33 m²", "5 €/h"); thousands in groups of three
 # digits, which "0,125" has not.
+_CURRENCY = (
+    r"[A-Z]{0,2}\$|[€£¥]|EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|BGN|TRY|RUB|"
+    r"UAH|BRL|MXN|CAD|AUD|NZD|SGD|HKD|KRW|ZAR|ILS|AED|THB|S?Fr\.?|Rs\.?|kr\.?"
+)
 _UNIT = r"([^\W\d_]{{1,5}}[²³]?|[%‰°µ$€£¥][^\W\d_]?)?(/[^\W\d_]{{1,4}}[²³]?)?"
-_AROUND = r"([+-]?)([$€£¥]?)\s?{}\s?" + _UNIT
-_POINT = r"((?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?(?:[eE][+-]?\d+)?)"
-_COMMA = r"((?:\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+)?(?:[eE][+-]?\d+)?)"
-_WRITTEN = {".": re.compile(_AROUND.format(_POINT)), ",": re.compile(_AROUND.format(_COMMA))}
+_FRONT = r"([+-]?)((?:" + _CURRENCY.replace("{", "{{").replace("}", "}}") + r")?)\s?([+-]?)"
+_AROUND = _FRONT + r"{}\s?" + _UNIT
+_GROUPS = r"[1-9]\d{{0,2}}(?:(?:{}\d{{3}})+|(?:['’]\d{{3}})+|(?:[ \xa0\u202f]\d{{3}})+)"
+_NUMBER = r"((?:\d+|{})(?:{}\d+)?(?:[eE][+-]?\d+)?)"
+_WRITTEN = {
+    ".": re.compile(_AROUND.format(_NUMBER.format(_GROUPS.format(","), r"\."))),
+    ",": re.compile(_AROUND.format(_NUMBER.format(_GROUPS.format(r"\."), ","))),
+}
+_THOUSANDS = {".": re.compile(r"[,'’\s]"), ",": re.compile(r"[.'’\s]")}
 
 
 def plain_number(text: str, decimal: str) -> tuple[str, str] | None:
@@ -33,13 +42,17 @@ def plain_number(text: str, decimal: str) -> tuple[str, str] | None:
     found = _WRITTEN[decimal].fullmatch(text[1:-1].strip() if in_brackets else text)
     if found is None:
         return None
-    minus, before, digits, *after = found.groups("")
-    if in_brackets:
-        if minus:
-            return None
-        minus = "-"
-    thousands = "," if decimal == "." else "."
-    return minus + digits.replace(thousands, "").replace(decimal, "."), before + "".join(after)
+    outer, before, inner, digits, *after = found.groups("")
+    if (outer and inner) or (in_brackets and outer + inner):
+        return None
+    minus = "-" if in_brackets else outer + inner
+    plain = _THOUSANDS[decimal].sub("", digits).replace(decimal, ".")
+    return minus + plain, before + "".join(after)
+
+
+def is_currency(unit: str) -> bool:
+    """Return whether a unit is money, in front of a number or behind it."""
+    return re.fullmatch(_CURRENCY, unit) is not None
 
 
 def coerced(cells: pd.Series[Any]) -> pd.Series[Any]:

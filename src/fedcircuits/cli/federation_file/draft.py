@@ -20,7 +20,7 @@ import pandas as pd
 from fedcircuits.errors import FedcircuitsWarning, FederationError, SchemaError, unknown_name
 from fedcircuits.schema import Schema, Variable
 from fedcircuits.schema.identifiers import identifiers
-from fedcircuits.schema.reading.known import SPELLINGS
+from fedcircuits.schema.reading.spellings import spells_missing
 
 MOST_CLASSES = 20
 LABEL_NAMES = (
@@ -143,7 +143,7 @@ def missing_spellings(frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
             if texts.dtype.kind in "iufbM" or len(texts) == 0:
                 continue
             texts = texts.astype(str).str.strip()
-            odd = texts[texts.map(SPELLINGS.fullmatch).notna()].unique()
+            odd = texts[spells_missing(texts)].unique()
             rest = texts[~texts.isin(odd)]
             numbers = pd.to_numeric(rest.str.replace(",", ".", regex=False), errors="coerce")
             if len(odd) and len(rest) and numbers.notna().all():

@@ -5,9 +5,9 @@ number of two or more cells; where several do, the one with more cells, where no
 UTF-8 is tried first, with or without a byte order mark, then Windows-1252, with a warning. Numbers
 may have groups of thousands and one unit ("$1,234.50", "12 %": 12); where the separator is not a
 comma, they may have decimal commas ("1.234,5"). Dates become ISO dates (`dates.py`). Digits with
-zeros in front ("00731") are names of something and stay text. One or two other texts in a column
-of numbers or dates ("n/a") stay. Lines above the header are left out and equal names told apart,
-with a warning; blanks around names go.
+zeros in front ("00731") are names of something and stay text. Spellings of a missing value ("-",
+"k.A.") in a column of numbers or dates are missing, with a warning (`spellings.py`). Lines above
+the header are left out and equal names told apart, with a warning; blanks around names go.
 """
 
 from __future__ import annotations
@@ -23,8 +23,14 @@ from typing import IO, Any
 import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
-from fedcircuits.schema.numbers import plain_number
+from fedcircuits.schema.numbers import coerced, is_currency, plain_number
 from fedcircuits.schema.reading.dates import iso_dates, others_are_few
+from fedcircuits.schema.reading.spellings import (
+    are_missing,
+    spells_missing,
+    stray_texts,
+    warn_of_missing,
+)
 
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE = 64 * 1024
@@ -188,18 +194,46 @@ def _rewritten(frame: pd.DataFrame, decimal_commas: bool) -> pd.DataFrame:
         texts = column.dropna()
         if len(texts) == 0 or not all(isinstance(text, str) for text in texts):
             continue
-        bare = texts.str.strip()
-        found = iso_dates(bare, str(name))
-        if found is None and decimal_commas and bare.str.contains(",").any():
-            found = _plain_numbers(bare, ",")
-        if found is None and bare.head(_TRIED).str.contains(r"\d").any():
-            found = _plain_numbers(bare, ".")
+        found = _numbers_or_dates(texts.str.strip(), str(name), decimal_commas)
         if found is not None:
             frame[name] = found.reindex(column.index)
     return frame
 
 
-def _plain_numbers(texts: pd.Series[Any], decimal: str) -> pd.Series[Any] | None:
+def _numbers_or_dates(
+    texts: pd.Series[Any], name: str, decimal_commas: bool
+) -> pd.Series[Any] | None:
+    """A column of texts as numbers or ISO dates without spellings of missing; None if it stays."""
+    if not texts.head(_TRIED).str.contains(r"\d").any():
+        return None
+    spelled = spells_missing(texts)
+    kept = texts[~spelled]
+    found = _plain(kept, name, decimal_commas)
+    cells = kept if found is None else found
+    strays = stray_texts(cells)
+    if strays is not None and (strays.any() or spelled.any()) and are_missing(cells, strays, name):
+        left_out = pd.concat([texts[spelled], kept[strays]])
+        warn_of_missing(name, left_out, stacklevel=6)
+        numbers = coerced(cells[~strays])
+        return cells[~strays] if numbers.isna().any() else numbers
+    return _plain(texts, name, decimal_commas) if found is not None and spelled.any() else found
+
+
+def _plain(texts: pd.Series[Any], name: str, decimal_commas: bool) -> pd.Series[Any] | None:
+    """Texts as numbers or ISO dates where most are written as either, None where they stay."""
+    found = iso_dates(texts, name)
+    if found is None and decimal_commas and texts.str.contains(",").any():
+        found = _plain_numbers(texts, ",")
+    if found is None:
+        found = _plain_numbers(texts, ".")
+    if found is None and not decimal_commas and texts.str.contains(",").any():
+        found = _plain_numbers(texts, ",", with_unit=True)  # "12,30 €" is no list
+    return found
+
+
+def _plain_numbers(
+    texts: pd.Series[Any], decimal: str, with_unit: bool = False
+) -> pd.Series[Any] | None:
     """Text like "1.234,5" as numbers; as text with a decimal point where other texts stay."""
     if not any(plain_number(text, decimal) for text in texts.head(_TRIED)):
         return None
@@ -208,7 +242,10 @@ def _plain_numbers(texts: pd.Series[Any], decimal: str) -> pd.Series[Any] | None
     units = {unit for _, unit in read[fits]}
     if len(units) != 1 or not others_are_few(texts, fits):  # two units are not one number
         return None
-    if units.pop().isalpha() and texts.nunique() <= _FEW_NAMES:
+    unit = units.pop()
+    if with_unit and not unit:
+        return None
+    if unit.isalpha() and not is_currency(unit) and texts.nunique() <= _FEW_NAMES:
         return None
     plain: pd.Series[Any] = read[fits].str[0]
     if (plain == texts[fits]).all():

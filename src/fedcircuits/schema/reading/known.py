@@ -6,24 +6,17 @@ a schema a cell like "0,41", "$1,200" or "n/a" says what it is by itself.
 
 from __future__ import annotations
 
-import re
-import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedcircuits.errors import FedcircuitsWarning
 from fedcircuits.schema.numbers import plain_number
 from fedcircuits.schema.reading.dates import iso_dates
 from fedcircuits.schema.reading.read import Data, read
+from fedcircuits.schema.reading.spellings import spells_missing, warn_of_missing
 from fedcircuits.schema.schema import Schema
 from fedcircuits.schema.times import is_date
-
-# Texts that stand for a missing value in a column that otherwise holds numbers.
-SPELLINGS = re.compile(
-    r"\?|-+|\.|\*|n\.?\s*a\.?|k\.?\s*a\.?|unknown|missing|none|nil|unbekannt|not available", re.I
-)
 
 
 def read_known(data: Data, schema: Schema, *, sep: str | None = None) -> pd.DataFrame:
@@ -47,14 +40,9 @@ def read_known(data: Data, schema: Schema, *, sep: str | None = None) -> pd.Data
         if not at.size:
             continue
         texts = pd.Series(cells[at], at, dtype=object).str.strip()
-        odd = texts.map(SPELLINGS.fullmatch).notna()
+        odd = spells_missing(texts)
         if odd.any():
-            listed = ", ".join(sorted({repr(text) for text in texts[odd]}))
-            warnings.warn(
-                f"column {variable.name!r}: read as missing: {listed}",
-                FedcircuitsWarning,
-                stacklevel=3,
-            )
+            warn_of_missing(variable.name, texts[odd], stacklevel=3)
         rest = texts[~odd]
         if variable.time is None:
             rest = rest.map(_number)
