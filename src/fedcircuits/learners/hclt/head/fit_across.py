@@ -15,12 +15,20 @@ import numpy as np
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.row_codes import N_LEAVES
 from fedcircuits.density.tilt import by_class, log_softmax
-from fedcircuits.learners.hclt.head.fit_head import HeadOptions, best_sizes, with_more_steps
+from fedcircuits.learners.hclt.head.fit_head import (
+    SOME_ROWS,
+    HeadOptions,
+    best_sizes,
+    with_more_steps,
+)
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost, boost_numbers
 from fedcircuits.learners.hclt.sample import Sample
 
 FOLDS = 4
+# Least learning rate from `SOME_ROWS` on: trees are boosted six times, and take half the steps.
+# Two folds would save as much, but codes of trees of half the rows are worse.
+RATE_OF_MANY = 0.1
 # Trees that repeat numbers which are functions of the row: nothing is learned from noise.
 NUMBER_STEPS, NUMBER_RATE = 60, 0.15
 
@@ -154,8 +162,10 @@ def _boosted_until(
     held: Sample, rows: Sample, n_classes: int, options: HeadOptions, seed: int
 ) -> tuple[BoostOptions, BoostedTrees]:
     """Sizes and trees of the rows, the best of those that start from no line."""
-    asked = options.sizes(len(rows.codes), n_classes)
-    return best_sizes(rows, held, tuple(at for at in asked if at.line is None), options, seed)
+    asked = tuple(at for at in options.sizes(len(rows.codes), n_classes) if at.line is None)
+    if len(rows.codes) >= SOME_ROWS:
+        asked = tuple(replace(at, rate=max(at.rate, RATE_OF_MANY)) for at in asked)
+    return best_sizes(rows, held, asked, options, seed)
 
 
 def _boosted(rows: Sample, options: HeadOptions, sizes: BoostOptions, seed: int) -> BoostedTrees:
