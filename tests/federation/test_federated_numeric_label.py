@@ -118,6 +118,17 @@ def test_clusters_are_within_states_of_the_label(sign: int) -> None:
     assert np.isfinite(fed.log_prob(rows.drop(columns="id").iloc[:20])).all()
 
 
+def test_classes_are_states_where_hardly_a_row_is_aligned() -> None:
+    rows = houses(300, 0).assign(id=np.arange(300))
+    a = rows[["id", "size", "town", "price"]].iloc[:152]
+    b = rows[["id", "age", "town", "price"]].iloc[149:].reset_index(drop=True)
+    fed = fc.federate({"a": a, "b": b}, label="price", id="id", seed=0)
+    rows = rows.drop(columns="id")
+    assert np.isfinite(fed.log_prob(rows)).all()
+    away = fed.predict(rows.drop(columns="price"), "price") - rows["price"]
+    assert np.sqrt((away**2).mean()) < 0.8 * rows["price"].std()
+
+
 def test_models_that_stay_answer_alike(rows: pd.DataFrame) -> None:
     clients, options = split(houses(240, 0), "rows")
     features = rows.drop(columns="price").iloc[:6]

@@ -92,6 +92,10 @@ def fit_job(
         part = part.rows(np.flatnonzero(groups[job.group] == job.part))
     known = label if label in part.schema else None
     if known is not None and job.per_label:
+        if knows_classes and not part.schema[known].is_coded:  # its states are the classes
+            codes, seen = labels(part, known, "")
+            others = part.columns([name for name in columns if name != known])
+            part, known = _with_class(others, np.where(seen, codes, -1)), CLASS
         return _per_class(job.id, part, known, learn, rng)
     n_rows = float(part.row_weights.sum())
     if n_rows <= 0:
