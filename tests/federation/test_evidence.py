@@ -10,7 +10,6 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.errors import StorageError
-from fedcircuits.federation.agreement.auto import MARGIN
 from fedcircuits.federation.client.label.evidence import STEPS_A_NAT, Evidence, parted
 from fedcircuits.federation.client.label.validation import Validation, evidence
 from fedcircuits.federation.wire.names import NONE, JobId, JobKind, ModelName
@@ -122,7 +121,7 @@ def test_candidates_are_scored_as_by_exact_evidence(
     assert any(each.nats is not None for each, _ in pairs)
     for one, other in pairs:
         if one.nats is not None:
-            assert one.log_loss == pytest.approx(other.log_loss, abs=MARGIN)
+            assert one.log_loss == pytest.approx(other.log_loss, abs=0.005)
             assert one.nats == pytest.approx(other.nats, abs=0.01)
 
 

@@ -277,15 +277,57 @@ def test_why_of_a_named_rule_says_so() -> None:
     assert (why.rule, why.reason, why.scores) == ("latent", "named by the caller", {})
 
 
+def two_clients(n: int, seed: int, *, xor: bool) -> dict[str, pd.DataFrame]:
+    """Numbers at two clients and a label: of nothing, or of two numbers at different clients."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 8))
+    yes = (X[:, 0] * X[:, 4] > 0) ^ (rng.random(n) < 0.05) if xor else rng.random(n) < 0.3
+    table = pd.DataFrame(X, columns=[f"x{j}" for j in range(8)])
+    table = table.assign(y=np.where(yes, "yes", "no"), id=np.arange(n))
+    return {
+        "a": table[["id", "x0", "x1", "x2", "x3", "y"]],
+        "b": table[["id", "x4", "x5", "x6", "x7", "y"]],
+    }
+
+
 def test_auto_leaves_no_trace_of_its_trial() -> None:
-    """The winner is trained on all rows, as if it had been named."""
-    by_auto = federate(columns_split(), id="id", label="y", learner=LEARNER)
-    assert by_auto.rule is not None
-    named = federate(
-        columns_split(), id="id", label="y", learner=LEARNER, agreement=by_auto.rule.name
-    )
-    rows = small_table(50, seed=3)
-    assert by_auto.log_prob(rows).tolist() == named.log_prob(rows).tolist()
+    """`product` is trained on all rows, as if it had been named."""
+    split = two_clients(600, 0, xor=False)
+    by_auto = federate(split, id="id", label="y", learner=LEARNER)
+    assert by_auto.why is not None
+    assert (by_auto.why.rule, set(by_auto.why.scores)) == ("product", {"product", "latent"})
+    named = federate(split, id="id", label="y", learner=LEARNER, agreement="product")
+    rows = two_clients(50, 3, xor=False)
+    every = rows["a"].merge(rows["b"].drop(columns="y"), on="id").drop(columns="id")
+    assert by_auto.log_prob(every).tolist() == named.log_prob(every).tolist()
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_a_trial_s_clusters_within_the_label_have_not_seen_its_held_out_rows(seed: int) -> None:
+    """A label that depends on nothing is not predicted: classes within it only fit to chance."""
+    split = two_clients(1000, seed, xor=False)
+    why = federate(split, id="id", label="y", head=False, seed=seed).why
+    assert why is not None
+    assert why.scores["latent, tilt=False"] > why.scores["product"] + 0.02
+
+
+def test_clusters_of_a_trial_are_those_of_the_run() -> None:
+    """Clusters of all rows beside those of the trial's would tell as many bits again."""
+    split = two_clients(1500, 0, xor=True)
+    split = {
+        name: frame.drop(columns=["x2", "x3", "x6", "x7"], errors="ignore")
+        for name, frame in split.items()
+    }
+    fed = federate(split, id="id", label="y", head=False)
+    assert fed.why is not None
+    assert fed.why.rule == "latent, tilt=False"
+    for client in fed.clients:
+        told = [
+            entry.bits
+            for entry in fed.ledger.entries
+            if (entry.client, entry.verb, entry.direction) == (client, "cluster", "to server")
+        ]
+        assert told == [5.0, 5.0, 0.0]  # within the label, without it, and the first again
 
 
 def test_a_private_label_is_not_used_to_cluster() -> None:

@@ -142,12 +142,14 @@ class Latent(Declared):
         numbers = aligned_rows(server)
         n_clusters = self.n_clusters or automatic_clusters(numbers.size)
         clustered = cluster_everywhere(server, n_clusters, within_label)
+        if within_label and server.in_use is not None:  # strata show the labels of the others
+            numbers = np.intersect1d(numbers, server.in_use)
         indices = aligned_indices(server, clustered, numbers)
         strata = strata_of_rows(server, clustered, indices, within_label)
         sizes = [clustered[c].rows.size for c in server.clients]
         rng = named_rng(server.seed, "latent")
         model = fit_tuples(indices, strata, sizes, self.n_classes or CLASSES, rng)
-        rows = self.assign(server, model, indices)
+        rows = self.assign(server, model, indices, numbers)
         found = fit_classes(
             server, take, rows, label_private=self.label_private, tilted=tilts is not None
         )
@@ -174,12 +176,13 @@ class Latent(Declared):
             return None, {}
         return tilts_and_then_head(server, take, self.head), {}
 
-    def assign(self, server: Server, model: LatentClasses, indices: IntArray) -> FloatArray:
-        """Send clients each aligned row's class; return (R,) rows of each class."""
+    def assign(
+        self, server: Server, model: LatentClasses, indices: IntArray, numbers: IntArray
+    ) -> FloatArray:
+        """Send clients the class of aligned rows (n,); return (R,) rows of each class."""
         classes = model.log_joint(indices).argmax(axis=1)
         n_classes = len(model.log_q)
         tables = {client: model.given_cluster(at) for at, client in enumerate(server.clients)}
-        numbers = aligned_rows(server)
         assign_classes(server, server.clients, LATENT_CLASSES, numbers, classes, n_classes, tables)
         return np.bincount(classes, minlength=n_classes).astype(float)
 

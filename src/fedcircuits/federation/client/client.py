@@ -117,6 +117,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         self._parts = Parts(min_rows)
         self._cells = Cells(min_rows, self._parts)
         self._use = None
+        self._trial_clusters = {}
         self._groups, self._models, self._tilts, self._tilted = {}, {}, {}, {}
         self._counted = {}
         self._sessions = Sessions(name)
@@ -157,6 +158,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         schema = Schema.from_json(request.schema)
         mine = schema.select([n for n in schema.names if n in self._frame.columns])
         self._label, self._seed, self._label_was_sent = request.label, request.seed, False
+        self._trial_clusters = {}
         self._table = mine.encode(
             self._frame[list(mine.names)],
             missing_values=self._missing_values,
@@ -182,7 +184,16 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         # Without a column besides the label there is one cluster (in each class) and no more.
         n_clusters = request.n_clusters if columns else 1
         shown = self._to_cluster(columns) if columns else table
-        index, stratum_of = cluster_rows(shown, strata, n_clusters, rng, self._least)
+        # Within the label, rows left out of fits would show their class by the centres. What a
+        # trial was told holds for the run: clusters of all rows would reveal as many bits again.
+        asked = request.to_bytes()
+        found = self._trial_clusters.get(asked)
+        if found is None:
+            use = self._use if within else None
+            found = cluster_rows(shown, strata, n_clusters, rng, self._least, use)
+            if use is not None:
+                self._trial_clusters[asked] = found
+        index, stratum_of = found
         kept, index = np.unique(self._parts.grouped(index), return_inverse=True)
         index, stratum_of = index.reshape(-1), stratum_of[kept]
         self._groups[request.group] = index
@@ -327,6 +338,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         """Leave rows out of the fits that follow: validation rows, or a trial on few rows."""
         self._use = None
         if request.share < 1 or request.rows:
+            self._trial_clusters = {}
             rng = named_rng(self._seed, self.name, "use rows")
             use = rng.random(len(self._have())) < request.share
             use[self._aligned.rows] = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.tilt import n_states_of, states_of
 from fedcircuits.schema import Table
 
@@ -52,7 +52,12 @@ def clusters_per_stratum(rows: FloatArray, n_clusters: int) -> IntArray:
 
 
 def cluster_rows(
-    table: Table, strata: IntArray, n_clusters: int, rng: np.random.Generator, least: int = 1
+    table: Table,
+    strata: IntArray,
+    n_clusters: int,
+    rng: np.random.Generator,
+    least: int = 1,
+    use: BoolArray | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Cluster of every row (n,), and the stratum of every cluster (K,).
 
@@ -62,6 +67,7 @@ def cluster_rows(
         n_clusters: K in all, shared out over the strata.
         rng: source of the starts.
         least: rows of a cluster: a smaller one goes to its neighbours, as long as it has one.
+        use: (n,) rows that centres are fitted to, None for all; the others go to the nearest.
     """
     from sklearn.cluster import KMeans  # here: it takes a second to import
 
@@ -77,8 +83,9 @@ def cluster_rows(
         rows = np.flatnonzero(strata == stratum)
         if rows.size == 0:
             continue
-        k = int(min(k, np.unique(X[rows[:1000]], axis=0).shape[0]))
-        some = rows if rows.size <= ROWS_FOR_KMEANS else rng.choice(rows, ROWS_FOR_KMEANS, False)
+        some = rows if use is None or not use[rows].any() else rows[use[rows]]
+        k = int(min(k, np.unique(X[some[:1000]], axis=0).shape[0]))
+        some = some if some.size <= ROWS_FOR_KMEANS else rng.choice(some, ROWS_FOR_KMEANS, False)
         found = KMeans(k, n_init=2, random_state=int(rng.integers(2**31))).fit(X[some])
         own, k = _without_small(X[rows], found.cluster_centers_, found.predict(X[rows]), least)
         index[rows] = len(stratum_of) + own

@@ -45,6 +45,7 @@ class ClientState:
     _parts: Parts  # rows that were together in every group so far
     _counted: dict[str, BoolArray]  # (n,) of the rows that have a name, those of sums
     _use: BoolArray | None  # rows to fit on, None for all
+    _trial_clusters: dict[bytes, tuple[IntArray, IntArray]]  # of rows and strata, by request
     _groups: dict[Grouping, IntArray]  # part of every row, -1 for none
     _models: dict[ModelName, Density]
     _tilts: dict[str, Tilt]
