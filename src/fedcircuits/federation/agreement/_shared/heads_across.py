@@ -246,9 +246,8 @@ class Attempt:
 
 def heads_across(server: Server) -> dict[str, ClientHead]:
     """Every client's trees and the pool of all; none where too few rows or no trees are there."""
-    groups, pooler, held = left_out(server)
     tilts = tilts_without(server)
-    made = None if tilts is None else attempt(server, tilts, groups, pooler, held)
+    made = None if tilts is None else attempt(server, tilts, *left_out(server))
     return {} if made is None else made.border.heads(made.on_codes, made.pooled)
 
 
@@ -266,6 +265,8 @@ def tilts_without(server: Server) -> dict[str, Tilt] | None:
     Tables of all rows go on from these: they are fitted first.
     """
     if len(server.clients) < 2 or not server.label_is_shared:
+        return None
+    if not set(server.clients) <= set(server.aligned):  # without an id no row is known to be shared
         return None
     groups, _, held = left_out(server)
     if not enough(server, groups, held):

@@ -1,9 +1,9 @@
 """Choose prior and sharpness of the tilt by folds of all rows, where held-out rows are few.
 
-Of few rows every fold estimates strengths of its own. Estimated once from all rows they would know
-the rows that a fold leaves out: on some hundred rows that made a strong prior, and the tilt
-multiplied to make up for it, look better than they are, and the trees of a head less needed than
-they are.
+Every fold estimates strengths of its own. Estimated once from all rows they would know the rows
+that a fold leaves out: a strong prior, and the tilt multiplied to make up for it, would look better
+than they are, and the trees of a head less needed than they are (Spambase, 3,450 rows, four splits:
+log-loss .133 in place of .129).
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from fedcircuits.learners.hclt.tilt.priors import TiltLayout, TiltPrior, between
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree
 from fedcircuits.learners.hclt.tilt.tilt_fit import class_logits, score
 
-# From so many rows on a fold takes the strengths of all rows: the rows it leaves out hardly show.
-_SHARED_ROWS = 1_500
 # Factors of the tilt that are tried.
 _SHARPNESS = (0.4, 0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5)
 
@@ -89,7 +87,7 @@ def choose_prior_by_folds(
     *,
     sharpened: bool,
 ) -> ChosenPrior:
-    """Fit the tilt to all rows and to every fold, with updates of the prior.
+    """Fit the tilt to all rows and to every fold, each with updates of the prior of its own.
 
     The last prior, and one between it and the first, are judged with the factor that is best for
     each; rows that classes part well ask for a weaker prior than the updates end with. With few
@@ -109,11 +107,7 @@ def choose_prior_by_folds(
     first = constant_prior(base.trees[0].n_columns)
     for number, fold in enumerate(folds):
         notify(0.6 + 0.2 * number / len(folds), f"tilt, fold {number}")
-        if number > 0 and fold.rows.n_effective >= _SHARED_ROWS:
-            last = fits["last"][0][0]
-            model = fit_fold(base, fold, layout, last, options.n_tilt_steps)
-        else:
-            *_, (_, last, model) = updates(base, fold, layout, options)
+        *_, (_, last, model) = updates(base, fold, layout, options)
         assert fold.tables is not None
         fits["last"].append((last, fold.tables, model))
         prior = between(first, last)
