@@ -9,14 +9,13 @@ import pytest
 
 from fedcircuits.learners.hclt.head import fit_head
 from fedcircuits.learners.hclt.head.fit_head import boosted_with_line, mean_of
-from fedcircuits.learners.hclt.head.fit_number_head import with_other_folds
 from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions
 from fedcircuits.learners.hclt.head.trees.linear_part import linear_class_trees
 from fedcircuits.learners.hclt.label_fit import _completed
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tilt.prior_by_folds import choose_prior_by_folds, out_of_fold
-from fedcircuits.learners.hclt.tilt.prior_choice import N_FOLDS, make_folds
+from fedcircuits.learners.hclt.tilt.prior_choice import make_folds
 from fedcircuits.learners.hclt.tilt.priors import tilt_layout
 from fedcircuits.learners.hclt.tilt.tilt import untilted
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
@@ -134,34 +133,21 @@ def test_a_head_is_judged_alike_where_classes_take_turns(n: int) -> None:
     np.testing.assert_allclose(found[0].gain, found[1].gain, rtol=0.05)
 
 
-def test_the_more_rows_there_are_the_fewer_folds_judge() -> None:
-    found = []
-    for n in (1_000, 2_000, 3_000, 4_800):
-        rng = np.random.default_rng(2)
-        codes = np.column_stack([rng.integers(0, c, size=n) for c in CARDS]).astype(np.int32)
-        labels = (rng.random(n) < 0.4).astype(np.int64)
-        sample = Sample(codes, np.ones(n), labels)
-        train, held = sample.take(np.arange(n // 10, n)), sample.take(np.arange(n // 10))
-        base = untilted(independent_columns(sample), 2)
-        folds = make_folds(base, train, held, rng)
-        judging = np.concatenate([fold.checked_rows for fold in folds[1:]])
-        assert np.unique(judging).size == judging.size >= min(n, 2_000)
-        found.append(len(folds) - 1)
-        log_tilt, fold_of = out_of_fold([base] * (len(folds) - 1), folds[1:])
-        assert ((fold_of < 0) == np.isnan(log_tilt).any(axis=1)).all()
-        np.testing.assert_array_equal(np.flatnonzero(fold_of >= 0), np.sort(judging))
-        dealt = with_other_folds(fold_of, N_FOLDS)
-        np.testing.assert_array_equal(dealt[fold_of >= 0], fold_of[fold_of >= 0])
-        assert np.bincount(dealt, minlength=N_FOLDS).min() >= n // 5
-    assert found == [4, 4, 3, 2]
-
-
-def test_rare_classes_are_judged_on_by_every_fold() -> None:
+def test_every_row_is_judged_on_by_one_of_four_folds() -> None:
     n, rng = 4_000, np.random.default_rng(3)
     codes = np.column_stack([rng.integers(0, c, size=n) for c in CARDS]).astype(np.int32)
     sample = Sample(codes, np.ones(n), (np.arange(n) % 40 == 0).astype(np.int64))
     train, held = sample.take(np.arange(400, n)), sample.take(np.arange(400))
-    assert len(make_folds(untilted(independent_columns(sample), 2), train, held, rng)) == 5
+    base = untilted(independent_columns(sample), 2)
+    folds = make_folds(base, train, held, rng)[1:]
+    assert len(folds) == 4
+    judging = np.sort(np.concatenate([fold.checked_rows for fold in folds]))
+    np.testing.assert_array_equal(judging, np.arange(n))
+    log_tilt, fold_of = out_of_fold([base] * 4, folds)
+    assert np.isfinite(log_tilt).all()
+    assert np.bincount(fold_of).tolist() == [1_000] * 4
+    labels = np.concatenate([train.labels, held.labels])
+    assert np.bincount(fold_of[labels == 1]).tolist() == [25] * 4  # a rare class is in each
 
 
 def test_cells_that_few_rows_lack_are_drawn_before_the_tilt_is_fitted() -> None:

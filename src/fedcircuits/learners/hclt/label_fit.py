@@ -27,20 +27,13 @@ from fedcircuits.learners.hclt.head.fit_number_head import (
     final_number_head,
     folds_with_held,
     try_number_head,
-    with_other_folds,
 )
 from fedcircuits.learners.hclt.head.headed.class_pass import ClassPass, row_seeds
 from fedcircuits.learners.hclt.head.trees.number_trees import StateCells
 from fedcircuits.learners.hclt.options import FitOptions
 from fedcircuits.learners.hclt.sample import MIN_ROWS_FOR_VALIDATION, Sample
 from fedcircuits.learners.hclt.tilt.prior_by_folds import choose_prior_by_folds, out_of_fold
-from fedcircuits.learners.hclt.tilt.prior_choice import (
-    N_FOLDS,
-    Tables,
-    choose_prior,
-    fit_fold,
-    make_folds,
-)
+from fedcircuits.learners.hclt.tilt.prior_choice import Tables, choose_prior, fit_fold, make_folds
 from fedcircuits.learners.hclt.tilt.priors import TiltLayout, TiltPrior, tilt_layout
 from fedcircuits.learners.hclt.tilt.rows import prepare_rows
 from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
@@ -173,7 +166,7 @@ def fit_label(
                 sharp = [model.sharpened(sharpness) for model in found.models]
                 log_tilt, fold_of = out_of_fold(sharp, folds[1:])
                 joined = train.joined(held)
-                asked = np.flatnonzero(fold_of >= 0)
+                asked = np.arange(len(fold_of))
             else:
                 log_tilt = _log_posterior(best.model, held)
                 joined, fold_of = train, _NO_ROWS
@@ -185,8 +178,6 @@ def fit_label(
                     joined = train.joined(held)
                     fold_of = folds_with_held(len(train.codes), len(held.codes), rng)
                     asked = np.arange(len(train.codes), len(fold_of))
-                else:
-                    log_tilt, fold_of = log_tilt[asked], with_other_folds(fold_of, N_FOLDS)
                 trial = try_number_head(joined, fold_of, asked, log_tilt, head_options, cells, seed)
             elif cross_validated:
                 trial = try_out_of_fold(joined, fold_of, log_tilt, head_options, seed)

@@ -239,7 +239,7 @@ def try_out_of_fold(
 
     Args:
         rows: all rows.
-        fold_of: (n,) fold of every row, -1 where none leaves it out.
+        fold_of: (n,) fold of every row.
         log_tilt: (n, P) log t(y | x), out of fold.
         options: what the trees look like.
         seed: of the boosting.
@@ -264,7 +264,7 @@ def try_out_of_fold(
             outputs[out] += trees.outputs(values[out]) / len(kinds)
             steps.append(best.n_steps)
         chosen.append(replace(asked[0], n_steps=round(float(np.mean(steps)))))
-    seen = np.flatnonzero((fold_of >= 0) & (fold_of < n_folds))
+    seen = np.flatnonzero(fold_of < n_folds)
     return judged(
         tuple(chosen),
         outputs[seen],

@@ -58,14 +58,6 @@ def folds_with_held(n_train: int, n_held: int, rng: np.random.Generator) -> IntA
     return np.concatenate([folds, np.zeros(n_held, dtype=np.int64)])
 
 
-def with_other_folds(fold_of: IntArray, n_folds: int) -> IntArray:
-    """(n,) folds, rows of none (-1) dealt out to those that are not in use yet."""
-    used, none = int(fold_of.max()) + 1, np.flatnonzero(fold_of < 0)
-    answer = fold_of.copy()
-    answer[none] = used + np.arange(none.size) % max(n_folds - used, 1)
-    return answer
-
-
 def try_number_head(
     rows: Sample,
     fold_of: IntArray,

@@ -163,13 +163,9 @@ def _judged(
 def out_of_fold(
     models: list[TiltedTree], folds: list[Fold]
 ) -> tuple[FloatArray, npt.NDArray[np.int64]]:
-    """(n, Y) log p(y | x) of every row by the fold that has not seen it, and (n,) that fold.
-
-    Rows that no fold leaves out have NaN, and are of fold -1.
-    """
-    n = folds[0].checked_rows.size + len(folds[0].rows.labels)
-    answer = np.full((n, models[0].n_classes), np.nan)
-    fold_of = np.full(n, -1, dtype=np.int64)
+    """(n, Y) log p(y | x) of every row by the fold that has not seen it, and (n,) that fold."""
+    n = sum(fold.checked_rows.size for fold in folds)
+    answer, fold_of = np.empty((n, models[0].n_classes)), np.empty(n, dtype=np.int64)
     for number, (model, fold) in enumerate(zip(models, folds, strict=True)):
         assert fold.checked is not None
         answer[fold.checked_rows] = log_softmax(class_logits(model, fold.checked)[0])

@@ -30,10 +30,7 @@ from fedcircuits.learners.hclt.tilt.tilt_fit import (
 Tables = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 _START_TAU = 0.25
-# Rows are dealt out to so many folds; as many of them judge as give this many rows to judge on, and
-# this many outside the commonest class, but two at least.
-N_FOLDS = 4
-_JUDGING_ROWS, _JUDGING_OTHERS = 2_000, 400
+_N_FOLDS = 4
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
@@ -53,11 +50,7 @@ class Fold:
 def make_folds(
     base: TiltedTree, train: Sample, held: Sample, rng: np.random.Generator
 ) -> list[Fold]:
-    """The main fit first. Where validation rows decide little, folds of all rows take over.
-
-    The more rows there are, the fewer folds judge, so that a fit of more rows takes no less time
-    than one of fewer rows when a single part begins to judge.
-    """
+    """The main fit first. Where validation rows decide little, folds of all rows take over."""
     assert train.labels is not None
     rows = prepare_rows(base, train.codes, train.labels, train.weights)
     if held.labels is None or len(held.codes) == 0:
@@ -75,10 +68,8 @@ def make_folds(
     order = rng.permutation(len(joined.labels))
     order = order[np.argsort(joined.labels[order], kind="stable")]
     folds = [Fold(joined, None)]
-    n_others = order.size - int(np.bincount(joined.labels).max())
-    share = max(_JUDGING_ROWS / order.size, _JUDGING_OTHERS / max(n_others, 1))
-    for number in range(int(np.clip(np.ceil(N_FOLDS * share), 2, N_FOLDS))):
-        mine = np.sort(order[number::N_FOLDS])
+    for number in range(_N_FOLDS):
+        mine = np.sort(order[number::_N_FOLDS])
         rest = np.setdiff1d(order, mine)
         checked = take_rows(joined, mine, base.trees[0])
         folds.append(Fold(take_rows(joined, rest, base.trees[0]), checked, checked_rows=mine))
