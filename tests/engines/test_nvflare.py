@@ -228,12 +228,13 @@ def test_site_that_hangs_is_named_at_its_timeout_and_the_others_are_kept(
     begun = fault("south", "fit", "sleep 1000")
     stopping = when(begun, stop)
     try:
-        fed = fc.federate(None, engine=running, timeout=40, **OPTIONS)
+        # Shorter than NVFlare takes to call a silent site dead.
+        fed = fc.federate(None, engine=running, timeout=15, **OPTIONS)
     finally:
         stopping.join()
         signal_all(stopped, psutil.Process.resume)
     assert list(fed.dropped) == ["south"]
-    assert "no answer within 40" in fed.dropped["south"]
+    assert "no answer within 15" in fed.dropped["south"]
     assert fed.clients == ("north", "west")
     begun.with_suffix("").unlink()
     assert fc.federate(None, engine=running, timeout=TIMEOUT, **OPTIONS).dropped == {}
