@@ -82,7 +82,7 @@ class Program:
 
 
 class _Draft(NamedTuple):
-    """A block before it has a place.
+    """A block of nodes whose position in the order of evaluation is not fixed yet.
 
     Attributes:
         kind: PRODUCT, DENSE or SUM.

@@ -45,7 +45,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a fit takes of a table.
+    """A table as a fit takes it: coded columns, values for trees, weights.
 
     Attributes:
         coded: what is known of its columns, without the rows.

@@ -38,7 +38,7 @@ class Features:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and number of columns."""
         return len(self), len(self.columns)
 
     @overload
@@ -55,7 +55,7 @@ class Features:
         return replace(self, rows=numbers if self.rows is None else self.rows[numbers])
 
     def joined(self, other: Features) -> Features:
-        """The rows of both selections from the same columns."""
+        """Return the rows of this selection and then those of another one of the same columns."""
         every = np.arange(self.columns[0].size)
         parts = [every if part.rows is None else part.rows for part in (self, other)]
         return replace(self, rows=np.concatenate(parts))
@@ -65,7 +65,7 @@ Values = FloatArray | Features
 
 
 def joined(one: Values, other: Values) -> Values:
-    """The rows of both."""
+    """Return the rows of the first features and then those of the second."""
     if isinstance(one, Features) and isinstance(other, Features):
         return one.joined(other)
     return np.concatenate([one, other])

@@ -186,7 +186,7 @@ def spread(table: Table, wanted: FloatArray) -> tuple[list[int], FloatArray]:
 
 
 def _codes_of(values: Bytes, n_rows: int) -> Bytes:
-    """Codes (n,) as they came, if they are that."""
+    """Return codes (n,) unchanged, or raise an error where they are not one byte a row."""
     if values.dtype != np.uint8 or values.shape != (n_rows,):
         raise StorageError(f"codes of shape {values.shape} for {n_rows} rows")
     return values

@@ -46,7 +46,7 @@ class CountsClasses(Message):
     """A request whose reply has the rows of each class."""
 
     def n_classes_counted(self) -> int:
-        """Return how many classes those are."""
+        """Return the number of classes that the request names."""
         raise NotImplementedError
 
 
@@ -59,7 +59,7 @@ class Agree(CountsClasses):
     label: str | None
 
     def n_classes_counted(self) -> int:
-        """Return those of the label, none where the client does not hold it."""
+        """Return the number of classes of the label, 0 where the client does not hold it."""
         held = [v for v in Schema.from_json(self.schema) if v.name == self.label]
         return sum(map(n_states_of, held))
 

@@ -54,7 +54,7 @@ class TakeLabel(CountsClasses):
     pieces: tuple[LabelPiece, ...]
 
     def n_classes_counted(self) -> int:
-        """Return those of the label."""
+        """Return the number of classes of the label."""
         return sum(map(n_states_of, Schema.from_json(self.schema)))
 
 

@@ -30,10 +30,10 @@ class PublicKey(Message):
     nonce: str
 
     def fault(self, request: Message) -> str | None:
-        """A key of 32 bytes, and digits."""
+        """Return what is wrong unless key and nonce are hexadecimal, the key of 32 bytes."""
         del request
         if not are_digits(self.key, KEY_BYTES) or not are_digits(self.nonce, len(self.nonce) // 2):
-            return "a public key or nonce that is none"
+            return "a public key or a nonce that is not hexadecimal or has another length"
         return None
 
 
