@@ -126,11 +126,16 @@ def test_a_run_of_few_minutes_goes_on_later(tmp_path: Path) -> None:
     assert notes == ["2 cells are not run yet; the same command goes on"]
 
 
-def test_some_data_sets_alone_or_a_name_that_is_not_there() -> None:
+def test_some_data_sets_settings_and_models_alone_or_a_name_that_is_not_there() -> None:
     experiment = Experiment.named("one-pass").only(["cancer", "synthetic"])
     assert {cell.data for cell in experiment.cells()} == {"cancer", "synthetic"}
     with pytest.raises(ExperimentError, match="did you mean 'cancer'"):
         Experiment.named("one-pass").only(["cancr"])
+    rivals = Experiment.named("classification").only(["income", "columns, 2", "SplitNN [network]"])
+    assert [cell.seed for cell in rivals.cells()] == [0, 1, 2, 3, 4]
+    assert {(c.data, c.setting, c.model) for c in rivals.cells()} == {
+        ("income", "columns, 2", "SplitNN [network]")
+    }
 
 
 def test_runs_that_write_one_file_keep_each_others_rows(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -93,12 +93,22 @@ class Experiment:
             raise ExperimentError(unknown_name("experiment", name, NAMES))
         return cls.read(name, _built_in(name), quick=quick, seeds=seeds)
 
-    def only(self, data: Sequence[str]) -> Self:
-        """Return the experiment on some of its data sets."""
-        for name in data:
-            if name not in self.data:
-                raise ExperimentError(unknown_name("data set", name, self.data))
-        return replace(self, data=tuple(name for name in self.data if name in data))
+    def only(self, names: Sequence[str]) -> Self:
+        """Return the experiment on some of its data sets, settings or models.
+
+        Args:
+            names: of any of the three; where none of a kind is named all of the kind stay.
+        """
+        known = [*self.data, *self.settings, *self.models]
+        for name in names:
+            if name not in known:
+                raise ExperimentError(unknown_name("data set, setting or model", name, known))
+        return replace(
+            self,
+            data=_named_or_all(self.data, names),
+            settings={key: self.settings[key] for key in _named_or_all(self.settings, names)},
+            models=_named_or_all(self.models, names),
+        )
 
     @classmethod
     def read(
@@ -147,6 +157,10 @@ def published(split: str, data: str) -> Mapping[str, Any]:
 
 def _built_in(name: str) -> dict[str, Any]:
     return tomllib.loads((files("fedcircuits.experiments") / f"{name}.toml").read_text())
+
+
+def _named_or_all(known: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(one for one in known if one in names) or tuple(known)
 
 
 def _matches(rule: Mapping[str, Any], data: str, setting: str, model: str) -> bool:

@@ -249,7 +249,7 @@ def experiment(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="A data set; may be repeated. Without it all of the experiment."),
+        typer.Option(help="A data set, setting or model; may be repeated. Without it all."),
     ] = None,
     only_page: Annotated[
         bool, typer.Option("--only-page", help="Run nothing: write the page from the records.")
