@@ -91,7 +91,7 @@ load: $(VENV)/.dev
 
 release-check: $(VENV)/.dev
 	@echo "== every fault at every message and every disk write"
-	@FEDCIRCUITS_FULL=1 $(PYTEST) tests/federation/test_faults.py tests/test_full_disk.py --timeout=3600
+	@FEDCIRCUITS_FULL=1 $(PYTEST) tests/federation/server/test_faults.py tests/test_full_disk.py --timeout=3600
 	@$(MAKE) --no-print-directory fuzz mutants load
 
 bench: $(VENV)/.bench

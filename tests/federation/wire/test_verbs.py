@@ -38,7 +38,7 @@ from fedcircuits.federation.wire.verbs import (
     markdown_table,
 )
 
-PAGE = Path(__file__).parents[2] / "docs" / "policy.md"
+PAGE = Path(__file__).parents[3] / "docs" / "policy.md"
 
 
 @dataclass(frozen=True)
