@@ -93,6 +93,47 @@ INLINE void row_cells(const void *codes, const int64_t *layout, int64_t row, int
 #undef ADD
 }
 
+/* Numbers of two classes side by side. */
+typedef double two_doubles __attribute__((vector_size(16), aligned(8), may_alias));
+
+/* Of m rows from `begin` on and two classes: one and two (m) get c and the tilts (cells, 2) of the
+   row's cells, which are found as in row_cells. */
+INLINE void two_class_sums(const void *codes, const int64_t *layout, int64_t begin, int64_t m,
+                           const double *c, const double *tilts, double *restrict one,
+                           double *restrict two) {
+  const int64_t D = layout[1], *restrict first = layout + 2;
+#define SUM(TYPE)                                                                  \
+  for (int64_t i = 0; i < m; i++) {                                                \
+    const TYPE *restrict row = (const TYPE *)codes + (begin + i) * D;              \
+    two_doubles sum = *(const two_doubles *)c;                                     \
+    for (int64_t j = 0; j < D; j++)                                                \
+      sum += *(const two_doubles *)(tilts + 2 * (first[j] + (row[j] > 0 ? row[j] : 0))); \
+    one[i] = sum[0], two[i] = sum[1];                                              \
+  }
+  if (layout[0] == 1) { SUM(int8_t) }
+  else if (layout[0] == 2) { SUM(int16_t) }
+  else { SUM(int32_t) }
+#undef SUM
+}
+
+/* The way back: adds one and two (m) of the rows to c and to the sums (cells, 2) of their cells. */
+INLINE void add_two_classes(const void *codes, const int64_t *layout, int64_t begin, int64_t m,
+                            const double *one, const double *two, double *c, double *cells) {
+  const int64_t D = layout[1], *restrict first = layout + 2;
+#define ADD(TYPE)                                                                  \
+  for (int64_t i = 0; i < m; i++) {                                                \
+    const TYPE *restrict row = (const TYPE *)codes + (begin + i) * D;              \
+    const two_doubles more = {one[i], two[i]};                                     \
+    *(two_doubles *)c += more;                                                     \
+    for (int64_t j = 0; j < D; j++)                                                \
+      *(two_doubles *)(cells + 2 * (first[j] + (row[j] > 0 ? row[j] : 0))) += more; \
+  }
+  if (layout[0] == 1) { ADD(int8_t) }
+  else if (layout[0] == 2) { ADD(int16_t) }
+  else { ADD(int32_t) }
+#undef ADD
+}
+
 #include "parallel.inc"
 
 /* Rows of a chunk whose classes are worked on together, at most. */
@@ -100,6 +141,11 @@ enum { MOST_CHUNK = 128 };
 
 /* Widths of the kernels that spread counts over bins (see tree/along_axis.py). */
 enum { N_WIDTHS = 10 };
+
+#include "small_gemm.inc"
+
+/* Rows of a latent whose last rescaling is booked together (tree_pass.inc). */
+enum { BOOKED_AT_ONCE = 64 };
 
 #define REAL float
 #define NAME(stem) stem##_f32
