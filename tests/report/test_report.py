@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 import fedcircuits as fc
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.report import about_federation
 from fedcircuits.report.networks import dependence_tree
 from fedcircuits.report.scores import area_under_curve, label_scores, roc_curve
 from fedcircuits.serving.explorer import Explorer
@@ -64,6 +65,36 @@ def test_scores_agree_with_scikit_learn() -> None:
     assert found.accuracy == pytest.approx(2 / 3)
     assert found.log_loss == pytest.approx(-np.log([0.9, 0.8, 0.4]).mean())
     assert found.baseline_accuracy == pytest.approx(2 / 3)
+
+
+def test_categories_that_the_rows_lack_are_drawn_too(tmp_path: Path) -> None:
+    table = pd.DataFrame({"region": ["north", "south", "east"] * 30, "y": [0, 1, 1] * 30})
+    held = pd.DataFrame({"region": ["north", "east"] * 5, "y": [0, 1] * 5})
+    model = fc.learn(table, learner="factorised")
+    model.report(tmp_path / "a.html", held, figures_to=tmp_path)
+    assert "south" in (tmp_path / "single-variables-region.svg").read_text(encoding="utf-8")
+
+
+def test_a_report_explains_its_words_and_baselines(model: fc.Density, tmp_path: Path) -> None:
+    held = rows()[:60]
+    text = model.report(tmp_path / "a.html", held).read_text(encoding="utf-8")
+    assert "Words on this page" in text
+    assert "0.5 is guessing" in text
+    assert "typical distance of the prediction" not in text  # the label is no number
+    alone = sum(model.marginal([name]).mean_log_prob(held[[name]]) for name in model.schema.names)
+    assert f"(every column by its own: {alone:.3f})" in text
+
+
+def test_a_report_about_images_shows_images(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    dark = rng.integers(0, 2, 120)
+    pictures = rng.integers(0, 40, (120, 2, 3)) + 200 * dark[:, None, None]
+    model = fc.learn(pictures[:80].astype(np.uint8), learner="mixture", head=False)
+    page = model.report(tmp_path / "a.html", pictures[80:].astype(np.uint8))
+    text = page.read_text(encoding="utf-8")
+    assert "held-out images, and the mean of ten draws of their lower halves" in text
+    assert text.count("data:image/png;base64") == 4
+    assert "Single variables" not in text
 
 
 def test_the_explorer_gives_the_probabilities_of_the_library(model: fc.Density) -> None:
@@ -139,6 +170,22 @@ def test_a_report_about_a_federation_says_who_sent_what(
     assert "begins (s)" in timeline
     assert "messages and clients' work over time" in html.unescape(timeline)
     assert page.stat().st_size < 5_000_000
+
+
+def test_what_a_rule_reveals_is_grouped_by_who_learns_it() -> None:
+    lines = (
+        "label everywhere: to other clients, bounded codes: its class",
+        "to the server, bounded codes, 7.1 bits a row: the `cluster`",
+        "to the server, aggregates: rows of each class",
+        "label everywhere: to the server, aggregates: trees",
+        "a text of a rule of one's own",
+    )
+    assert about_federation.who_learns_what(lines) == [
+        ("a client", "a text of a rule of one's own"),
+        ("the server, aggregates", "rows of each class; label everywhere: trees"),
+        ("the server, bounded codes, 7.1 bits a row", "the cluster"),
+        ("other clients, bounded codes", "label everywhere: its class"),
+    ]
 
 
 def test_a_report_of_rows_without_the_label_has_no_scores_of_it(

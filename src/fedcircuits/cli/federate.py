@@ -10,6 +10,7 @@ from fedcircuits.cli import held_out
 from fedcircuits.cli.federation_file import FederationFile, read_federation
 from fedcircuits.cli.output import Output
 from fedcircuits.errors import FederationError
+from fedcircuits.report.about_federation import who_learns_what
 from fedcircuits.schema import read
 from fedcircuits.schema.reading.known import read_known
 
@@ -106,8 +107,8 @@ def show(out: Output, fed: FederatedCircuit) -> None:
             [[c.rule, c.log_loss, c.nats, c.outcome] for c in fed.why.candidates],
         )
     out.say("who learns what under this rule (levels: docs/policy.md):")
-    for line in fed.reveals:
-        out.say(f"  - {line}")
+    for who, what in who_learns_what(fed.reveals):
+        out.say(f"  - {who}: {what}")
     for client, why in fed.dropped.items():
         out.say(f"left out: {client}: {why}")
     ledger = fed.ledger.table(["client", "phase"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -90,9 +91,36 @@ _SETTINGS = {
 }
 
 
-def reveals(fed: Federation) -> Sequence[str]:
-    """What leaves a client under the rule, a line each."""
-    return [str(line).replace("`", "") for line in fed.reveals]
+def who_learns_what(lines: Iterable[str]) -> list[tuple[str, str]]:
+    """What a rule reveals: recipient and level, and of what; the server first.
+
+    Args:
+        lines: of a rule, as it words them: "CASE: to RECIPIENT, LEVEL: WHAT".
+    """
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for line in lines:
+        match = _REVEALED.fullmatch(str(line).replace("`", ""))
+        case, who, level, what = ("", "a client", "", line) if match is None else match.groups()
+        found.setdefault((who, level), {}).setdefault(case or "", []).append(what)
+    first = sorted(found, key=lambda key: (RECIPIENTS.find(key[0]), "aggregates" not in key[1]))
+    return [(", ".join(filter(None, key)), _by_case(found[key])) for key in first]
+
+
+def _by_case(found: dict[str, list[str]]) -> str:
+    """Texts in one line, those of every case first."""
+    parts = ["; ".join(texts) for case, texts in sorted(found.items())]
+    return "; ".join(
+        f"{case}: {part}" if case else part for case, part in zip(sorted(found), parts, strict=True)
+    )
+
+
+_REVEALED = re.compile(r"(?:([^:]*): )?to ([^,:]+), ([^:]+): (.*)")
+RECIPIENTS = "the server, other clients, whoever gets the model"
+LEVELS = {
+    "aggregates": "sums, tables and models of many rows",
+    "bounded codes": "a few bits about single rows, as many as are named",
+    "row evidence": "numbers from which single rows can be worked out",
+}
 
 
 def sent(fed: Federation) -> pd.DataFrame:
@@ -181,10 +209,16 @@ def sections(model: Any, rows: pd.DataFrame | None, label: str | None) -> Iterab
     yield from _why(model)
     yield Section(
         "What left the clients",
-        f"Bytes of every message, and bits that the server learned of each row. Under the rule "
-        f"{model.rule.name!r} a client sends, besides schema, sketches and models:",
+        "Bytes of every message, and the bits that the server learned of each row at most.",
         table=sent(model),
-        lines=list(reveals(model)),
+    )
+    levels = [f"{level}: {words}" for level, words in LEVELS.items() if level in str(model.reveals)]
+    yield Section(
+        "Who learned what",
+        f"What the messages of the rule {model.rule.name!r} tell whom, besides names of columns, "
+        "categories and sketches of single columns.",
+        who_learns_what(model.reveals),
+        lines=levels,
     )
     yield _timeline(model)
 
@@ -195,10 +229,20 @@ def fits(model: Any) -> tuple[list[tuple[str, str]], list[str]]:
     for client, jobs in sorted(dict(getattr(model.fitted, "reports", {})).items()):
         found = [report for reports in jobs.values() for report in reports]
         learners = ", ".join(sorted({report.learner for report in found}))
-        facts.append((client, f"{len(found)} fits by {learners}"))
+        facts.append((client, f"{len(found)} fit{'s'[: len(found) != 1]} by {learners}"))
         said = dict.fromkeys(str(line) for report in found for line in report.warnings)
         warned += [f"{client}: {explained(line)}" for line in said]
     return facts, warned
+
+
+SHAPLEY = (
+    " Shapley value: the mean gain when the client joins some of the others, over all orders in "
+    "which clients may join."
+)
+
+
+def _moves(values: pd.Series[Any]) -> bool:
+    return bool((values.astype(float).abs() > LEAST_GAIN).any())
 
 
 def _clients(model: Any, rows: pd.DataFrame, label: str | None) -> Iterable[Section]:
@@ -209,6 +253,8 @@ def _clients(model: Any, rows: pd.DataFrame, label: str | None) -> Iterable[Sect
         yield Section("What each client adds", f"Not known: {error}")
         return
     clients = list(table["client"])
+    same = [name for name in table if name.startswith("gain") and not _moves(table[name])]
+    table = table.drop(columns=same)
     pictures = []
     if label is not None and "AUC alone" in table:
         given = rows[rows[label].notna()]
@@ -218,13 +264,17 @@ def _clients(model: Any, rows: pd.DataFrame, label: str | None) -> Iterable[Sect
         alone = table["AUC alone"].to_numpy(float)
         pictures.append((title, figures.compared(clients, alone, together, title, "AUC")))
     for name in table.columns:
-        values = table[name].to_numpy(float) if name.startswith("gain in") else np.zeros(1)
-        if (np.abs(values) > LEAST_GAIN).any():
-            pictures.append((name, figures.ranking(clients, values, name, name)))
+        if name.startswith("gain in"):
+            title = f"{name} with the client"
+            values = table[name].to_numpy(float)
+            pictures.append((title, figures.ranking(clients, values, title, name)))
     yield Section(
         "What each client adds",
         "Scores of the held-out rows when one client leaves (exact, nothing trained again) and "
-        "of each client alone. Positive bars: the federation is better with the client.",
+        "of each client alone. Positive gains: the federation is better with the client (a gain in "
+        "log-loss is how much lower it is)."
+        + (SHAPLEY if any("Shapley" in name for name in table) else "")
+        + (f" Not shown, as it is zero for all: {', '.join(same)}." if same else ""),
         table=table,
         pictures=pictures,
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fedcircuits.arrays import FloatArray
 
@@ -130,7 +131,7 @@ def scatter(x: FloatArray, y: FloatArray, title: str, xlabel: str, ylabel: str) 
     some = np.linspace(0, len(x) - 1, min(len(x), 2000)).astype(int)
     with figure(3.6, 3.4, title) as drawing:
         axes = drawing.axes
-        axes.scatter(x[some], y[some], s=6, color=REAL, alpha=0.4, linewidths=0)
+        axes.scatter(x[some], y[some], s=9, color=REAL, alpha=0.6, linewidths=0)
         axes.axline((float(x.mean()), float(x.mean())), slope=1, color=INK, linewidth=0.6)
         axes.set(xlabel=xlabel, ylabel=ylabel)
     return drawing.svg
@@ -194,6 +195,23 @@ def _show_dates(axes: Any, dates: bool) -> None:
     if dates:
         axes.xaxis_date()
         axes.tick_params(axis="x", rotation=60)
+
+
+def images(found: NDArray[np.generic], title: str, across: int) -> str:
+    """Images (n, h, w) or (n, h, w, 3) in rows of `across`, one pixel between them."""
+    n, height, width = found.shape[:3]
+    down = -(-n // across)
+    canvas = np.zeros((down * (height + 1) - 1, across * (width + 1) - 1, 4), dtype=np.uint8)
+    levels = np.repeat(found[..., None], 3, axis=3) if found.ndim == 3 else found
+    for at, image in enumerate(levels):
+        y, x = at // across * (height + 1), at % across * (width + 1)
+        canvas[y : y + height, x : x + width, :3] = image
+        canvas[y : y + height, x : x + width, 3] = 255
+    wide = min(max(0.5 * across, 2.4), 4.6)
+    with figure(wide, wide * canvas.shape[0] / canvas.shape[1], title) as drawing:
+        drawing.axes.imshow(canvas, interpolation="none")
+        drawing.axes.set_axis_off()
+    return drawing.svg
 
 
 def heat_map(matrix: pd.DataFrame, title: str, legend: str) -> str:

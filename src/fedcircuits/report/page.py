@@ -15,12 +15,13 @@ from jinja2 import Environment
 from fedcircuits import encoding
 from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import FedcircuitsError, unknown_name
-from fedcircuits.report import about_federation, figures, networks, scores
+from fedcircuits.report import about_federation, figures, held_out, networks, of_images
 from fedcircuits.report.meanings import explained
 from fedcircuits.report.section import Section
+from fedcircuits.report.words import used
 from fedcircuits.schema import Data, Variable
+from fedcircuits.schema.images import encode_images, is_images
 from fedcircuits.schema.reading.known import read_known
-from fedcircuits.schema.times import DAY, to_numbers
 
 SAMPLES = 5000
 VARIABLES_SHOWN, MOVERS_SHOWN = 24, 8
@@ -54,11 +55,17 @@ def write_report(
     target = Path(path)
     if target.is_dir() or not target.parent.exists():
         raise FedcircuitsError(f"cannot write {target}: not a file in an existing folder")
+    if rows is not None and is_images(rows):
+        table = encode_images(model.schema, rows)
+        rows = model.schema.decode(np.where(table.observed, table.values, np.nan), table.index)
     frame = None if rows is None else read_known(rows, model.schema)
     label = label or trained_for(model)
     if label is not None and label not in model.schema:
         raise FedcircuitsError(unknown_name("variable", label, model.schema.names, "the model"))
     parts = list(sections(model, frame, label, seed, scored))
+    words = used(parts)
+    if words is not None:
+        parts.append(words)
     text = _render(model, label, frame, parts)
     encoding.write(target, text.encode())
     if figures_to is not None:
@@ -80,102 +87,19 @@ def sections(
     """Yields the sections of a report in the order of the page."""
     drawn = model.sample(SAMPLES, seed=seed)
     names = networks.names_drawn(model.schema.names, label)
-    shared = model.mutual_information_matrix(names) if len(names) > 1 else pd.DataFrame()
+    pictured = of_images.section(model, rows, drawn, label)
+    several = len(names) > 1 and pictured is None
+    shared = model.mutual_information_matrix(names) if several else pd.DataFrame()
     if rows is not None:
-        yield _held_out(model if scored is None else scored, rows, label, scored is not None)
+        yield held_out.section(model if scored is None else scored, rows, label, scored is not None)
     if about_federation.is_federation(model):
         yield from about_federation.sections(model, rows, label)
-    if label is not None and len(names) > 1:
+    if label is not None and several:
         yield _movers(model, label, drawn, shared)
-    yield _marginals(model, rows, drawn)
-    if len(names) > 1:
+    yield pictured or _marginals(model, rows, drawn)
+    if several:
         yield _dependence(shared, label)
     yield _how_fitted(model)
-
-
-def _held_out(model: Any, rows: pd.DataFrame, label: str | None, again: bool) -> Section:
-    """Scores of rows that the model was not trained on; `again` where it was learned for them."""
-    whose = "rows the model was not trained on"
-    if again:
-        whose = "held-out rows, by a model that was learned in the same way without them"
-    known = [name for name in model.schema.names if name in rows.columns]
-    facts = [
-        ("rows", f"{len(rows):,}"),
-        ("mean log-density", f"{model.mean_log_prob(rows, unknown='missing'):.3f} nats a row"),
-        ("columns of the model in these rows", f"{len(known)} of {len(model.schema)}"),
-    ]
-    if label is None or label not in rows.columns:
-        return Section("Held-out rows", f"Scores of {whose}.", facts)
-    given = rows[rows[label].notna()]
-    text = f"How well {label} is predicted in {whose}."
-    facts.append((f"rows with {label}", f"{len(given):,}"))
-    if model.schema[label].outcomes is None:
-        more, pictures = _number_scores(model, given, label)
-        return Section("Held-out rows", text, facts + more, pictures=pictures)
-    proba = model.predict_proba(given.drop(columns=label), label, unknown="missing")
-    found = scores.label_scores(proba, given[label])
-    facts += [
-        (
-            "accuracy",
-            f"{found.accuracy:.3f} (always the commonest class: {found.baseline_accuracy:.3f})",
-        ),
-        ("AUC", f"{found.auc:.4f} (guessing: 0.5)"),
-        (
-            "log-loss",
-            f"{found.log_loss:.4f} (shares of these rows alone: {found.baseline_log_loss:.4f})",
-        ),
-    ]
-    return Section("Held-out rows", text, facts, pictures=_label_pictures(proba, given[label]))
-
-
-def _number_scores(
-    model: Any, rows: pd.DataFrame, label: str
-) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Facts and pictures of a label that is a number: its mean and its 90 % interval."""
-    evidence = rows.drop(columns=label)
-    truth = _numbers(model.schema[label], rows[label])
-    mean = _numbers(model.schema[label], model.predict(evidence, label, unknown="missing"))
-    ends = model.interval(label, 0.9, evidence, unknown="missing")
-    low, high = (_numbers(model.schema[label], ends[end]) for end in ("low", "high"))
-    error = float(np.sqrt(np.mean((mean - truth) ** 2)))
-    inside = float(((low <= truth) & (truth <= high)).mean())
-    facts = [
-        ("root mean square error", f"{error:.4g} (the mean alone: {truth.std():.4g})"),
-        ("rows within their 90 % interval", f"{inside:.1%}"),
-    ]
-    title = f"predicted mean over true {label}"
-    return facts, [(title, figures.scatter(truth, mean, title, f"true {label}", "predicted"))]
-
-
-def _label_pictures(proba: pd.DataFrame, truth: pd.Series[Any]) -> list[tuple[str, str]]:
-    shown = list(proba.columns) if proba.shape[1] > 2 else [_rarer(proba.columns, truth)]
-    curves = {}
-    for value in shown[:CATEGORIES_SHOWN]:
-        score, hit = proba[value].to_numpy(), (truth.astype(str) == str(value)).to_numpy()
-        if 0 < hit.sum() < len(hit):
-            area = scores.area_under_curve(score, hit)
-            curves[str(value)] = (*scores.roc_curve(score, hit), area)
-    if not curves:
-        return []
-    if len(shown) > 1:  # several classes: the probability of the class that was chosen
-        score = proba.to_numpy().max(axis=1)
-        hit = (proba.idxmax(axis=1).astype(str) == truth.astype(str)).to_numpy()
-        words = "calibration of the chosen class"
-    else:
-        chosen = shown[0]
-        score, hit = proba[chosen].to_numpy(), (truth.astype(str) == str(chosen)).to_numpy()
-        words = f"calibration of {chosen}"
-    table = scores.calibration_curve(score, hit)
-    return [
-        ("ROC curve", figures.roc(curves, "ROC curve of the held-out rows")),
-        (words, figures.calibration(table, words)),
-    ]
-
-
-def _rarer(classes: Any, values: pd.Series[Any]) -> Any:
-    """Of two classes the one that fewer rows have: what is asked about, as a rule."""
-    counts = values.astype(str).value_counts()
-    return min(reversed(list(classes)), key=lambda value: counts.get(str(value), 0))
 
 
 def _movers(model: Any, label: str, drawn: pd.DataFrame, matrix: pd.DataFrame) -> Section:
@@ -211,7 +135,7 @@ def _effect(model: Any, label: str, name: str, drawn: pd.DataFrame) -> tuple[str
     ends = 0.01 * (len(known) - 1), 0.99 * (len(known) - 1)  # without the farthest values
     chosen = known.sort_values().iloc[np.linspace(*ends, POINTS).astype(int)].unique()
     asked = pd.Series(chosen)
-    points = _numbers(variable, asked)
+    points = held_out.numbers(variable, asked)
     series, y = _answers(model, label, pd.DataFrame({name: asked}), drawn)
     dates = _is_dates(variable)
     return title, figures.lines(points, series, title, name, y, dates=dates)
@@ -229,13 +153,14 @@ def _answers(
     variable: Variable = model.schema[label]
     short = figures.shortened(label, 16)
     if variable.outcomes is None:
-        mean = _numbers(variable, model.predict(rows, label))
+        mean = held_out.numbers(variable, model.predict(rows, label))
         return {label: mean}, f"mean of {short}"
     proba = model.predict_proba(rows, label, impossible="nan")
     if proba.shape[1] == 2:
-        rarer = _rarer(proba.columns, drawn[label].dropna())
+        rarer = held_out.rarer(proba.columns, drawn[label].dropna())
         return {label: proba[rarer].to_numpy()}, f"p({short} = {figures.shortened(rarer, 12)})"
-    shown = list(proba.columns)[:3]
+    counts = drawn[label].value_counts()
+    shown = sorted(proba.columns, key=lambda y: -counts.get(y, 0))[:3]
     return {
         figures.shortened(y, 16): np.asarray(proba[y], dtype=np.float64) for y in shown
     }, f"p({short} = ...)"
@@ -262,16 +187,16 @@ def _marginal(variable: Variable, real: pd.Series[Any] | None, drawn: pd.Series[
     title = f"distribution of {variable.name}"
     if variable.is_coded or (variable.outcomes is not None and len(variable.outcomes) <= 12):
         spelled = {key: _spelled(variable, values) for key, values in series.items()}
-        names = list(next(iter(spelled.values())).value_counts().index[:CATEGORIES_SHOWN])
+        every = {key: values.value_counts(normalize=True) for key, values in spelled.items()}
+        # Also those that the model knows and few rows have, or none.
+        commonest = pd.DataFrame(every).max(axis=1).sort_values(ascending=False, kind="stable")
+        names = list(commonest.index[:CATEGORIES_SHOWN])
         if _is_ordered(variable):
             names.sort(key=float)
-        shares = {
-            key: values.value_counts(normalize=True).reindex(names).fillna(0.0)
-            for key, values in spelled.items()
-        }
+        shares = {key: values.reindex(names).fillna(0.0) for key, values in every.items()}
         found = {key: np.asarray(values, dtype=np.float64) for key, values in shares.items()}
         return figures.bars(names, found, title, "share of rows")
-    numbers = {key: _numbers(variable, values) for key, values in series.items()}
+    numbers = {key: held_out.numbers(variable, values) for key, values in series.items()}
     first_numbers = next(iter(numbers.values()))
     low, high = np.quantile(first_numbers, [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
@@ -302,14 +227,6 @@ def _spelled(variable: Variable, values: pd.Series[Any]) -> pd.Series[Any]:
     return values.astype(str)
 
 
-def _numbers(variable: Variable, values: pd.Series[Any]) -> FloatArray:
-    """Values of a numeric variable as numbers; dates as days, with a time of day too."""
-    if variable.time is not None:
-        numbers = np.asarray(to_numbers(values, variable.time), dtype=np.float64)
-        return numbers / DAY if variable.time.startswith("datetime") else numbers
-    return np.asarray(pd.to_numeric(values), dtype=np.float64)
-
-
 def _dependence(matrix: pd.DataFrame, label: str | None) -> Section:
     title = "mutual information of pairs of variables, nats"
     tree = networks.dependence_tree(matrix, label)
@@ -335,7 +252,9 @@ def _how_fitted(model: Any) -> Section:
         facts += [("learner", report.learner), ("seconds", f"{report.seconds:.1f}")]
         facts += [(str(k), _short(v)) for k, v in {**report.sizes, **report.kept}.items()]
         lines += [explained(str(line)) for line in report.warnings]
-    text = "Warnings of the fit stand at the end." if lines else "The fit gave no warning."
+    text = "The fit gave these warnings." if lines else "The fit gave no warning."
+    if report is not None:
+        text += " The table has sizes and choices of the learner, which docs/learners.md explains."
     return Section("How it was fitted", text, facts, lines=lines)
 
 

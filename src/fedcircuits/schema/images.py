@@ -109,6 +109,11 @@ def is_images(data: object) -> bool:
     return isinstance(data, np.ndarray) and data.dtype.names is None and data.ndim in (3, 4)
 
 
+def is_pixel(name: str) -> bool:
+    """Whether a variable of this name is a pixel, or one channel of one."""
+    return _NAME.fullmatch(name) is not None
+
+
 def image_frame(images: NDArray[np.generic]) -> pd.DataFrame:
     """Return levels (n, h, w), (n, h, w, 1) or (n, h, w, 3) as a column for each pixel."""
     channels = 1 if images.ndim == 3 else images.shape[3]

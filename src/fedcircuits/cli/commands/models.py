@@ -169,7 +169,8 @@ def inspect(
 def report(
     model: Annotated[Path, typer.Argument(help="A model file.")],
     data: Annotated[
-        Path | None, typer.Option(help="Held-out rows to score the model on: CSV or Parquet.")
+        Path | None,
+        typer.Option(help="Held-out rows to score the model on: CSV, Parquet or images."),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path(
         "report.html"
@@ -187,6 +188,7 @@ def report(
       fedcircuits report people.fc --data test.csv --label income -o people.html
     """
     from fedcircuits.api.saved import load
+    from fedcircuits.cli.rows import read_rows
     from fedcircuits.density import Density
 
     out = Output(json)
@@ -195,7 +197,8 @@ def report(
         if not isinstance(found, Density):
             kind = type(found).__name__
             raise QueryError(f"{model} holds a {kind}; a report is made of a density")
-        made = found.report(output, data, label=label, figures_to=figures)
+        rows = None if data is None else read_rows(data, None, found.schema)
+        made = found.report(output, rows, label=label, figures_to=figures)
         size = made.stat().st_size
         out.say(f"report written to {made} ({size / 1e6:.1f} MB); open it in a browser")
         out.result({"report": str(made), "bytes": size})
