@@ -196,8 +196,8 @@ def test_a_report_reads_well_at_every_width(
     )
     assert titles == [
         "Held-out rows", "Who holds what", "What each client adds", "Which rule, and why",
-        "What left the clients", "Timeline", "What moves sex", "Single variables",
-        "What hangs together", "How it was fitted",
+        "What left the clients", "Who learned what", "Timeline", "What moves sex",
+        "Single variables", "What hangs together", "How it was fitted", "Words on this page",
     ]  # fmt: skip
     assert browser.execute_script("return document.querySelectorAll('figure svg').length") >= 8
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width

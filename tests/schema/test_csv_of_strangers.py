@@ -59,6 +59,81 @@ def test_dates_as_people_write_them(cells: list[str], expected: list[str] | None
     assert column(*cells).tolist() == (cells if expected is None else expected)
 
 
+def test_a_column_of_dates_in_several_forms_is_read_with_a_warning() -> None:
+    cells = ["2025-08-16", "16.07.2025", "11/28/2025", "Aug 3, 2025"]
+    with pytest.warns(
+        FedcircuitsWarning, match=r"'a' writes dates in 4 ways.*its own order of day"
+    ):
+        found = column(*cells)
+    assert found.tolist() == ["2025-08-16", "2025-07-16", "2025-11-28", "2025-08-03"]
+    with pytest.warns(FedcircuitsWarning, match="cannot be told apart"):
+        assert column("2025-08-16", "03/04/2025").tolist() == ["2025-08-16", "03/04/2025"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["9:05", "14:30", "00:10:30"], [32700.0, 52200.0, 630.0]),
+        (["9:05 AM", "2:30 pm"], [32700.0, 52200.0]),
+        (["1:00:00", "26:30:00"], [3600.0, 95400.0]),  # a duration: no day has 26 hours
+    ],
+)
+def test_times_of_day_and_durations_are_numbers(cells: list[str], expected: list[float]) -> None:
+    table = pd.DataFrame({"a": column(*cells * 5)})
+    schema = fc.Schema.infer(table)
+    assert schema["a"].time == ("duration" if expected[-1] > 86_400 else "time")
+    assert schema.encode(table).values[: len(expected), 0].tolist() == expected
+    assert schema.encode(pd.DataFrame({"a": cells})).values[:, 0].tolist() == expected
+
+
+def test_a_missing_time_of_day_is_one() -> None:
+    with pytest.warns(FedcircuitsWarning, match=r"column 'a': read as missing: '-'"):
+        assert column("9:05", "-", "10:30").isna().tolist() == [False, True, False]
+    assert column("9:05", "9:61").tolist() == ["9:05", "9:61"]
+    assert column("3:2", "1:0").tolist() == ["3:2", "1:0"]  # a score
+
+
+def test_text_dates_of_a_data_frame_are_read_as_those_of_a_file() -> None:
+    rows = pd.DataFrame(
+        {"day": ["11/17/2026", "12/01/2026", "11/30/2026"] * 10, "y": [0, 1, 1] * 10}
+    )
+    model = fc.learn(rows, learner="factorised")
+    assert model.schema["day"].time == "date"
+    iso = model.log_prob({"day": "2026-11-17"}).item()
+    for text in ("11/17/2026", "17.11.2026", "Nov 17, 2026", "2026/11/17"):
+        assert model.log_prob({"day": text}).item() == iso
+        assert model.log_prob(pd.DataFrame({"day": [text]})).item() == iso
+    with (
+        pytest.raises(fc.errors.SchemaError, match=r"expected a date \(2026-11-17, 17.11.2026 or"),
+        pytest.warns(FedcircuitsWarning, match="write dates as 2026-11-17"),
+    ):
+        model.log_prob({"day": "03/04/2026"})
+
+
+def test_the_line_in_which_excel_names_the_separator_is_no_row() -> None:
+    found = read(io.BytesIO(b"sep=;\r\na;b\r\n1,5;x\r\n2,5;y\r\n"))
+    assert found.to_dict("list") == {"a": [1.5, 2.5], "b": ["x", "y"]}
+
+
+def test_a_line_with_too_many_cells_is_named() -> None:
+    with pytest.raises(
+        fc.errors.SchemaError, match=r"line 3: 3 cells where lines before it have 2"
+    ):
+        read(io.BytesIO(b"a,b\n1,2\n1,2,3\n"))
+
+
+@pytest.mark.parametrize("header", ["5,0.13,q", "7,3,9", "2025-01-03,4,x"])
+def test_a_file_without_names_of_columns_is_noticed(header: str) -> None:
+    with pytest.warns(FedcircuitsWarning, match="names of the columns look like values"):
+        read(io.BytesIO(f"{header}\n1,2,3\n4,5,6\n".encode()))
+
+
+@pytest.mark.parametrize("header", ["country,2019,2020", "2018,2019,2020", "a,b,c"])
+def test_years_are_names_of_columns(header: str, recwarn: pytest.WarningsRecorder) -> None:
+    read(io.BytesIO(f"{header}\n1,2,3\n4,5,6\n".encode()))
+    assert not list(recwarn)
+
+
 def test_amounts_in_brackets_are_below_zero() -> None:
     assert column("($1,234.50)", "$20.00").tolist() == [-1234.5, 20.0]
     assert column("(12)", "7 ").tolist() == [-12, 7]

@@ -113,7 +113,6 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\xff\xfe\xfa",
         b"PAR1 this is not a parquet file at all",
         b"PAR1",
-        b"a,b\n1,2\n1,2,3,4\n",
         b"\x00\x01\x02\x03,\x00\n1,2\n",
         bytes(range(256)) * 8,
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -101,12 +102,17 @@ def show(out: Output, found: dict[str, Any], n_rows: int, how: str) -> None:
     out.table(
         f"on {n_rows} rows that were not learned from ({how})",
         ["", "model", "baseline"],
-        [[name, *(f"{value:.4g}" for value in values)] for name, values in found.items()],
+        [[name, *map(_shown, values)] for name, values in found.items()],
     )
     out.say(
         "(baseline: every column by its own, so the commonest class or the mean of the label, and "
         "its share as probability)"
     )
+
+
+def _shown(score: float) -> str:
+    """A score in four digits; a dash for the AUC of rows that are all of one class."""
+    return "-" if math.isnan(score) else f"{score:.4g}"
 
 
 @dataclass(frozen=True)

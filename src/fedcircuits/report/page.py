@@ -55,7 +55,7 @@ def write_report(
     target = Path(path)
     if target.is_dir() or not target.parent.exists():
         raise FedcircuitsError(f"cannot write {target}: not a file in an existing folder")
-    if rows is not None and is_images(rows):
+    if isinstance(rows, np.ndarray) and is_images(rows):
         table = encode_images(model.schema, rows)
         rows = model.schema.decode(np.where(table.observed, table.values, np.nan), table.index)
     frame = None if rows is None else read_known(rows, model.schema)

@@ -49,10 +49,10 @@ def label_scores(proba: pd.DataFrame, truth: pd.Series[Any]) -> LabelScores:
     return LabelScores(
         n_rows=n,
         accuracy=float((P.argmax(axis=1) == codes).mean()),
-        log_loss=float(-np.log(np.maximum(P[np.arange(n), codes], LEAST_PROBABILITY)).mean()),
+        log_loss=float(-np.log(np.maximum(P[np.arange(n), codes], LEAST_PROBABILITY)).mean()) + 0.0,
         auc=mean_auc(P, codes),
         baseline_accuracy=float(shares.max()),
-        baseline_log_loss=float(-(seen * np.log(seen)).sum()),
+        baseline_log_loss=float(-(seen * np.log(seen)).sum()) + 0.0,  # no -0
     )
 
 

@@ -147,10 +147,10 @@ def _expected_categories(variable: Variable) -> str:
 
 
 _TIMES = {
-    "date": "date (2026-11-17)",
+    "date": "date (2026-11-17, 17.11.2026 or Nov 17, 2026)",
     "datetime": "date with a time of day (2026-11-17 14:05)",
-    "time": "time of day",
-    "duration": "duration",
+    "time": "time of day (14:05)",
+    "duration": "duration (26:30:00)",
 }
 
 

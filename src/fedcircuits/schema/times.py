@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.arrays import FloatArray
+from fedcircuits.schema.reading.dates import as_iso, seconds_of
 
 DAY = 86_400.0
 # Microseconds as 64-bit integers end here; what is further out is drawn back.
@@ -22,8 +23,8 @@ FARTHEST = 9.0e12
 _COARSE = re.compile(r"\d{4}(-\d{2})?")  # a year, a month
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ISO_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?")
-# Day, month and year with points between them: the one other order that is not ambiguous.
-_POINTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?=[ T]\d{2}:|$)")
+# The beginning of a date in another form.
+_WRITTEN = re.compile(r"^\d{1,4}[./-]\d{1,2}[./-]\d{2,4}|[A-Za-z]{3}.*\d{4}")
 _ZONE = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
 
 
@@ -57,8 +58,8 @@ def span_of(text: str, time: str) -> Span | None:
 def time_of(cells: pd.Series[Any]) -> str | None:
     """What the cells of a column are, None where they are neither dates nor times.
 
-    Text counts where every cell is a date as ISO 8601 writes it (2026-11-17, with or without a
-    time of day), or with day first and points (17.11.2026).
+    Text counts where every cell is a date, in a form that `reading/dates.py` knows: 2026-11-17,
+    17.11.2026, 11/17/2026 where the cells show which part is the day, Nov 17, 2026.
     """
     if len(cells) == 0:
         return None
@@ -81,13 +82,12 @@ def _date_or_time(stamps: pd.Series[Any]) -> str:
 
 
 def _of_objects(cells: pd.Series[Any]) -> str | None:
-    first = _iso(cells.iloc[0])
-    if isinstance(first, str) and not (_ISO_DATE.fullmatch(first) or _ISO_TIME.fullmatch(first)):
+    if isinstance(first := cells.iloc[0], str) and not _may_be_date(first.strip()):
         return None
     found = list(cells)
     if all(isinstance(cell, str) for cell in found):
-        found = [_iso(cell) for cell in found]
-        cells = pd.Series(found, dtype=object)
+        cells = _iso(cells)
+        found = list(cells)
         if all(_ISO_DATE.fullmatch(cell) for cell in found):
             return "date" if _stamps(cells) is not None else None
         if all(_ISO_TIME.fullmatch(cell) or _ISO_DATE.fullmatch(cell) for cell in found):
@@ -107,12 +107,19 @@ def _of_objects(cells: pd.Series[Any]) -> str | None:
     return None
 
 
-def _iso(cell: Any) -> Any:
-    """A text with a date in points (17.11.2026) as ISO 8601 writes it; anything else as it is."""
-    if not isinstance(cell, str) or (found := _POINTED.match(cell)) is None:
-        return cell
-    day, month, year = found.groups()
-    return f"{year}-{month:0>2}-{day:0>2}" + cell[found.end() :]
+def _may_be_date(text: str) -> bool:
+    """Whether a text has a year, as every date has, and is not too long for one."""
+    return len(text) < 40 and bool(_ISO_DATE.match(text) or _WRITTEN.search(text))
+
+
+def _iso(cells: pd.Series[Any]) -> pd.Series[Any]:
+    """Texts with dates as ISO 8601 writes them where they are dates in another form."""
+    texts = cells.astype(str).str.strip()
+    others = texts[~texts.str.match(_ISO_DATE)]
+    if others.empty or not others.map(_may_be_date).any():
+        return texts
+    texts[others.index] = as_iso(others, str(cells.name))
+    return texts
 
 
 def _stamps(cells: pd.Series[Any]) -> pd.Series[Any] | None:
@@ -129,14 +136,15 @@ def to_numbers(cells: pd.Series[Any], time: str) -> FloatArray:
     if cells.dtype.kind in "iuf":
         return cells.to_numpy(dtype=float)
     if time == "duration":
-        spans = pd.to_timedelta(cells, errors="coerce")
-        return np.asarray(spans.dt.total_seconds(), dtype=float)
+        spans = pd.to_timedelta(cells, errors="coerce").dt.total_seconds()
+        spelled = [seconds_of(cell) if isinstance(cell, str) else np.nan for cell in cells]
+        return np.where(spans.isna(), spelled, spans).astype(float)
     if time == "time":
         return np.array([_seconds_of_day(cell) for cell in cells], dtype=float)
     zone = time.partition(" ")[2]
     if cells.dtype.kind != "M" or isinstance(cells.dtype, pd.DatetimeTZDtype):
         zone_known = isinstance(cells.dtype, pd.DatetimeTZDtype)
-        texts: Any = cells if zone_known else cells.astype(str).map(_iso)
+        texts: Any = cells if zone_known else _iso(cells)
         zoned: Any = True if zone else None
         try:
             stamps = pd.to_datetime(texts, errors="coerce", utc=zoned, format="ISO8601")
@@ -156,10 +164,8 @@ def to_numbers(cells: pd.Series[Any], time: str) -> FloatArray:
 
 def _seconds_of_day(cell: Any) -> float:
     if isinstance(cell, str):
-        try:
-            cell = datetime.time.fromisoformat(cell)
-        except ValueError:
-            return float("nan")
+        seconds = seconds_of(cell)
+        return seconds if seconds < DAY else float("nan")
     if not isinstance(cell, datetime.time):
         return float("nan")
     return cell.hour * 3600 + cell.minute * 60 + cell.second + cell.microsecond / 1e6

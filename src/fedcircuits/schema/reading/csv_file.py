@@ -24,7 +24,7 @@ import pandas as pd
 
 from fedcircuits.errors import FedcircuitsWarning, SchemaError
 from fedcircuits.schema.numbers import coerced, is_currency, plain_number
-from fedcircuits.schema.reading.dates import iso_dates, others_are_few
+from fedcircuits.schema.reading.dates import clock_times, iso_dates, others_are_few
 from fedcircuits.schema.reading.spellings import (
     are_missing,
     spells_missing,
@@ -38,6 +38,10 @@ _LINES = 50
 _TRIED = 200  # texts of a column that show whether it may hold numbers
 _FEW_NAMES = 12  # texts like "2WD" and "4WD" are names, where there are no more of them
 _CODE = re.compile(r"0\d\d+")
+_VALUE = re.compile(
+    r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?|\d{4}-\d{2}-\d{2}.*|\d{1,2}[./]\d{1,2}[./]\d{4}"
+)
+_SEP_LINE = re.compile(r"sep=(.)[ ;,\t]*\r?\n", re.I)
 
 
 def read_csv(file: IO[bytes], sep: str | None = None, name: str = "the file") -> pd.DataFrame:
@@ -54,13 +58,15 @@ def read_csv(file: IO[bytes], sep: str | None = None, name: str = "the file") ->
     if b"\x00" in sample and encoding != "utf-16":
         raise ValueError("it holds zero bytes")
     start = sample.decode(encoding, errors="replace")
+    declared = _SEP_LINE.match(start.removeprefix("\ufeff"))  # Excel names the separator so
     if sep is None:
-        sep = find_separator(start)
+        sep = declared[1] if declared else find_separator(start)
     elif sep in ("tab", "\\t"):
         sep = "\t"
     if len(sep) != 1:
         raise SchemaError(f"a separator is one character, found {sep!r}")
-    n_above, header, n_cells = _heading(start, sep)
+    n_above, header, n_cells = _heading(start, sep, int(declared is not None))
+    _warn_of_no_header(header)
     options: dict[str, Any] = {"sep": sep, "skipinitialspace": sep != "\t", "skiprows": n_above}
     options["dtype"] = dict.fromkeys(_codes(start, sep, n_above, header), str)
     try:
@@ -73,7 +79,8 @@ def read_csv(file: IO[bytes], sep: str | None = None, name: str = "the file") ->
             FedcircuitsWarning,
             stacklevel=5,
         )
-        _, header, n_cells = _heading(sample.decode("cp1252", errors="replace"), sep)
+        text = sample.decode("cp1252", errors="replace")
+        _, header, n_cells = _heading(text, sep, int(declared is not None))
     return _rewritten(_named(frame, header, n_cells), decimal_commas=sep != ",")
 
 
@@ -108,21 +115,26 @@ def find_separator(sample: str) -> str:
     return best
 
 
-def _heading(start: str, sep: str) -> tuple[int, list[str], int]:
+def _heading(start: str, sep: str, passed: int = 0) -> tuple[int, list[str], int]:
     """How many lines stand above the header, its cells, and how many the row below it has.
 
     A line with one cell at most is above it where most rows have three or more.
+
+    Args:
+        start: of the file.
+        sep: its separator.
+        passed: lines at the start that are no rows.
     """
     reader = csv.reader(io.StringIO(start, newline=""), delimiter=sep, skipinitialspace=True)
     try:
-        rows = [(row, reader.line_num) for row in itertools.islice(reader, _LINES)]
+        rows = [(row, reader.line_num) for row in itertools.islice(reader, passed, _LINES)]
     except csv.Error:
         return 0, [], 0
     if not rows:
         return 0, [], 0
     filled = [sum(bool(cell.strip()) for cell in row) for row, _ in rows]
     at = next((k for k, n in enumerate(filled) if n), 0)  # empty lines are passed over anyway
-    above = 0
+    above = passed
     if Counter(filled).most_common(1)[0][0] > 2:
         at = next(k for k, n in enumerate(filled) if n > 1)
         titles = [cell.strip() for row, _ in rows[:at] for cell in row if cell.strip()]
@@ -134,6 +146,22 @@ def _heading(start: str, sep: str) -> tuple[int, list[str], int]:
                 stacklevel=6,
             )
     return above, rows[at][0], next((len(row) for row, _ in rows[at + 1 :] if row), 0)
+
+
+def _warn_of_no_header(header: list[str]) -> None:
+    """Warn where names of columns are fractions or dates, or all numbers but years in order."""
+    cells = [cell.strip() for cell in header if cell.strip()]
+    values = [cell for cell in cells if _VALUE.fullmatch(cell)]
+    if not values and len(cells) > 1 and all(cell.isdecimal() for cell in cells):
+        numbers = [int(cell) for cell in cells]
+        values = cells if numbers != sorted(set(numbers)) else []
+    if values:
+        warnings.warn(
+            f"the names of the columns look like values ({', '.join(map(repr, cells[:3]))}): if "
+            "the file has no line with names, add one; its first row is not learned from",
+            FedcircuitsWarning,
+            stacklevel=6,
+        )
 
 
 def _codes(start: str, sep: str, n_above: int, header: list[str]) -> list[str]:
@@ -208,6 +236,11 @@ def _numbers_or_dates(
         return None
     spelled = spells_missing(texts)
     kept = texts[~spelled]
+    clocks = clock_times(kept) if len(kept) else None
+    if clocks is not None:
+        if spelled.any():
+            warn_of_missing(name, texts[spelled], stacklevel=6)
+        return clocks
     found = _plain(kept, name, decimal_commas)
     cells = kept if found is None else found
     strays = stray_texts(cells)

@@ -3,11 +3,12 @@
 With dots (17.11.2026: the day first), slashes or dashes (11/17/2026), the year in front
 (2026/11/17) or of two digits (17.11.26), English months (Nov 17, 2026), and a time of day behind
 (14:05, 2:05 PM). Where numbers do not show which part is the day the column stays text, with a
-warning.
+warning. A column may mix these forms, where each of them shows its own order.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from typing import Any
@@ -25,6 +26,12 @@ _CENTURY = 70  # years of two digits from here on are of the last century
 _NAMED_MONTH = re.compile(
     r"[A-Za-z]{3,9}\.?[ -]\d{1,2},?[ -]\d{4}|\d{1,2}\.?[ -][A-Za-z]{3,9}\.?,?[ -]\d{4}"
 )
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?")
+# What tells the forms of a column apart: the year in front, the sign, or a letter of a month.
+_FORM = re.compile(r"^(\d{4}[./-]|\d{1,2}[./-](?=\d))|([A-Za-z])")
+_MOST_FORMS, _LEAST_OF_FORM = 4, 0.02
+_ONE_BY_ONE = 1000  # texts that are looked at each by itself, where together they are no dates
+_TIME_OF_DAY = re.compile(r"(\d{1,3}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?: ?([AaPp])\.?[Mm]\.?)?")
 _MONTH_FORMS = ("%b %d %Y", "%B %d %Y", "%d %b %Y", "%d %B %Y")
 
 
@@ -35,8 +42,86 @@ def iso_dates(texts: pd.Series[Any], name: str) -> pd.Series[Any] | None:
         texts: without blanks around them.
         name: of the column, for a warning.
     """
-    found = _with_numbers(texts, name)
+    found = _in_several_forms(texts, name)
+    if found is None:
+        found = _with_numbers(texts, name)
     return _with_month_names(texts) if found is None else found
+
+
+def as_iso(texts: pd.Series[Any], name: str) -> pd.Series[Any]:
+    """The texts with dates as ISO 8601 where they are dates; others stay as they are.
+
+    Args:
+        texts: without blanks around them, not none.
+        name: of the column, for a warning.
+    """
+    dates = iso_dates(texts, name)  # one order of day and month
+    if dates is not None:
+        return dates
+    if len(texts) > _ONE_BY_ONE:
+        return texts
+    parts = [iso_dates(texts[k : k + 1], name) for k in range(len(texts))]
+    found = pd.concat([texts, *(part for part in parts if part is not None)])
+    last: pd.Series[Any] = found[~found.index.duplicated(keep="last")]
+    return last
+
+
+def _in_several_forms(texts: pd.Series[Any], name: str) -> pd.Series[Any] | None:
+    """Dates in two to four forms, each of which shows its own order; None for one form or none."""
+    found = texts.str.extract(_FORM)
+    signs = found[0].str.replace(r"\d{3,4}", "Y", regex=True).str.replace(r"\d+", "", regex=True)
+    signs = signs.fillna(found[1].where(found[1].isna(), "month")).fillna("")
+    signs = signs.where(~texts.str.fullmatch(_ISO), "iso")
+    forms = signs.value_counts()
+    forms = forms[forms >= _LEAST_OF_FORM * len(texts)]
+    if not 2 <= len(forms) <= _MOST_FORMS or "" in forms.index:
+        return None
+    parts = []
+    for sign in forms.index:
+        some = texts[signs == sign]
+        if sign != "iso":
+            dates = _with_month_names(some) if sign == "month" else _with_numbers(some, name)
+            if dates is None:
+                return None
+            some = dates
+        parts.append(some)
+    rest = texts[~signs.isin(forms.index)]
+    if rest.nunique() > MISSING_SPELLINGS:
+        return None
+    warnings.warn(
+        f"column {name!r} writes dates in {len(forms)} ways, such as "
+        f"{', '.join(repr(str(texts[signs == sign].iloc[0])) for sign in forms.index)}; "
+        "each is read in its own order of day and month",
+        FedcircuitsWarning,
+        stacklevel=8,
+    )
+    dates: pd.Series[Any] = pd.concat([*parts, rest]).reindex(texts.index)
+    return dates
+
+
+def clock_times(texts: pd.Series[Any]) -> pd.Series[Any] | None:
+    """Texts like 14:05 or 2:05 PM as times of day, as durations from 24:00 on; None for others."""
+    if not _TIME_OF_DAY.fullmatch(str(texts.iloc[0])):
+        return None
+    seconds = texts.map(seconds_of).astype(float)
+    if seconds.isna().any():
+        return None
+    spans = pd.to_timedelta(seconds, unit="s")
+    if (seconds >= 86_400).any():
+        return spans.astype(object)
+    return (pd.Timestamp(0) + spans).map(lambda moment: moment.time()).astype(object)
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of a text like 14:05, 14:05:30 or 2:05 PM since midnight; NaN for others."""
+    found = _TIME_OF_DAY.fullmatch(text.strip())
+    if found is None:
+        return math.nan
+    hour, half = int(found[1]), (found[4] or "").lower()
+    if half and not 1 <= hour <= 12:
+        return math.nan
+    hour = hour % 12 + 12 * (half == "p") if half else hour
+    return 3600.0 * hour + 60 * int(found[2]) + float(found[3] or 0)
 
 
 def others_are_few(texts: pd.Series[Any], fits: pd.Series[Any]) -> bool:

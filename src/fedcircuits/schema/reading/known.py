@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.schema.numbers import plain_number
-from fedcircuits.schema.reading.dates import iso_dates
+from fedcircuits.schema.reading.dates import as_iso
 from fedcircuits.schema.reading.read import Data, read
 from fedcircuits.schema.reading.spellings import spells_missing, warn_of_missing
 from fedcircuits.schema.schema import Schema
@@ -47,12 +47,7 @@ def read_known(data: Data, schema: Schema, *, sep: str | None = None) -> pd.Data
         if variable.time is None:
             rest = rest.map(_number)
         elif is_date(variable.time) and len(rest):
-            dates = iso_dates(rest, variable.name)  # one order of day and month
-            if dates is None:
-                parts = [iso_dates(rest[k : k + 1], variable.name) for k in range(len(rest))]
-                dates = pd.concat([rest, *(part for part in parts if part is not None)])
-                dates = dates[~dates.index.duplicated(keep="last")]
-            rest = dates
+            rest = as_iso(rest, variable.name)
         cells[at[odd]], cells[rest.index] = None, rest
         found[variable.name] = pd.Series(cells, column.index).infer_objects()
     return frame.assign(**found) if found else frame

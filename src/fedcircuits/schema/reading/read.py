@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
@@ -14,6 +15,7 @@ from fedcircuits.errors import SchemaError
 from fedcircuits.schema.reading.csv_file import read_csv
 from fedcircuits.schema.reading.parquet import ParquetFile, is_parquet
 
+_RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 Data = (
     pd.DataFrame
     | pd.Series
@@ -128,6 +130,12 @@ def _from_file(file: IO[bytes], name: str = "the file", sep: str | None = None) 
     except pd.errors.EmptyDataError:
         raise SchemaError(f"{name} is empty") from None
     except (ValueError, OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
+        if ragged := _RAGGED.search(str(error)):
+            raise SchemaError(
+                f"{name}, line {ragged[2]}: {ragged[3]} cells where lines before it have "
+                f"{ragged[1]}: put a text that holds the separator in quotes, or remove what is "
+                "too much (--sep says which separator the file has)"
+            ) from None
         raise SchemaError(f"{name} is neither CSV nor Parquet: {error}") from None
     if any("\x00" in str(column) for column in frame.columns):
         raise SchemaError(f"{name} is neither CSV nor Parquet: it holds zero bytes")
