@@ -22,8 +22,10 @@ from fedcircuits.experiments.experiment import (
 )
 from fedcircuits.experiments.figure import write_figure
 from fedcircuits.experiments.page import comparison, in_cell, lines, rows_of, write_page
+from fedcircuits.experiments.prose import filled, unrun
 from fedcircuits.experiments.records import Records
 from fedcircuits.experiments.run import run
+from fedcircuits.experiments.splits import shares
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -75,7 +77,18 @@ def test_unknown_experiment_is_answered_with_the_known_ones() -> None:
 def test_parameters_of_the_appendix() -> None:
     assert published("rows", "income") == {"threshold": 0.3, "min_instances": 200}
     assert published("both", "credit") == {"threshold": 0.5, "min_instances": 50}
-    assert published("none", "cancer") == published("rows", "cancer")
+    assert (
+        published("none", "cancer") == published("rows", "cancer") == published("alone", "cancer")
+    )
+
+
+def test_one_client_alone_has_the_rows_that_it_has_in_the_federation() -> None:
+    split = data.load("cancer", None, 0)
+    rows = {"split": "rows", "clients": 5, "how": "iid"}
+    first = next(iter(shares(split, rows, 3).values()))
+    (alone,) = shares(split, {**rows, "split": "alone"}, 3).values()
+    pd.testing.assert_frame_equal(alone, first)
+    assert len(split.train) / 5 - 1 < len(alone) < len(split.train) / 5 + 1
 
 
 def test_the_published_model_has_the_label_at_one_client_where_columns_are_split() -> None:
@@ -194,6 +207,40 @@ def test_page_counts_what_has_not_been_run(small: tuple[Experiment, Path, pd.Dat
     assert not any("not been run" in line for line in lines(experiment, frame, "", []))
     part = list(lines(experiment, frame[frame["setting"] == "rows"], "", []))
     assert "Of 2 trainings 1 have not been run." in part
+
+
+def of_two_seeds() -> pd.DataFrame:
+    """Return AUC of two models in one setting: both seeds of A, the second of B."""
+    found = [("A", 0, 0.5), ("A", 1, 0.75), ("B", 1, 0.5)]
+    rows = [{"model": m, "seed": k, "auc": v, "rows": 10} for m, k, v in found]
+    return pd.DataFrame(rows).assign(data="cancer", setting="rows, 5", experiment="density")
+
+
+def test_figures_in_the_text_of_a_page_are_those_of_the_records() -> None:
+    mine = of_two_seeds()
+    assert filled("AUC {auc: cancer / rows, 5 / A}.", mine) == "AUC 0.6250."
+    gap = "{auc: cancer / rows, 5 / A - cancer / rows, 5 / B}"
+    assert filled(gap, mine) == "+0.2500"  # of the seed that both have
+    with pytest.raises(ExperimentError, match="no record has auc of cancer / rows, 5 / C"):
+        filled("{auc: cancer / rows, 5 / C}", mine)
+
+
+def test_cells_without_a_run_are_named_with_the_reason() -> None:
+    rule = {"model": ["B"], "why": "it takes a week."}
+    settings = {name: {"split": "rows", "clients": 2} for name in ("rows, 5", "rows, 10")}
+    found = {**SMALL, "models": ["A", "B"], "settings": settings, "left_out": [rule], "paper": {}}
+    experiment = Experiment.read("density", {**found, "metrics": {"auc": "AUC"}})
+    mine = of_two_seeds().assign(quick=False, date="today", machine="", versions="", bytes=1.0)
+    assert unrun(experiment, mine) == {
+        ("cancer", "rows, 10", "A"): "",
+        ("cancer", "rows, 10", "B"): "it takes a week.",
+    }
+    page = list(lines(experiment, mine, "", []))
+    assert page[-2:] == [
+        "- cancer, A (rows, 10)",
+        "- cancer, B (rows, 10): it takes a week.",
+    ]
+    assert "| cancer | rows, 10 | not run | not run |" in page
 
 
 def test_run_time_is_relative_to_the_same_model_and_seed() -> None:

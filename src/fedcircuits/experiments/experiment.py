@@ -57,11 +57,13 @@ class Experiment:
         settings: by name, how data are split.
         models: names.
         metrics: columns of the tables: name of the metric and what it is called.
-        reading: what the page says after its tables: what they show, and why.
+        reading: what the page says after its tables: what they show, and why; `{...}` stands for a
+            figure of the records (see `prose.py`).
+        left_out: cells that no seed of is run: names of `data`, `setting` and `model`, and `why`.
         compare: tables of one model beside others: `title`, `metric`, `ours`, `against`, and
             `within`, how far below them it may be; without it one standard deviation is a tie.
         figure: `across`, a metric that the first one is drawn against, by default the settings;
-            `log` for a logarithmic axis.
+            `log` for a logarithmic axis; `paper` where the paper's figures are on the same scale.
         skip: combinations that do not exist, each a mapping from `setting` and `model` to names.
         most_rows: training rows of the quick variant; None for all.
         paper: the published figures, by data set, setting, model and metric: mean and spread.
@@ -78,6 +80,7 @@ class Experiment:
     models: tuple[str, ...]
     metrics: Mapping[str, str]
     reading: str = ""
+    left_out: tuple[Mapping[str, Any], ...] = ()
     compare: tuple[Mapping[str, Any], ...] = ()
     figure: Mapping[str, Any] = field(default_factory=dict)
     skip: tuple[Mapping[str, Any], ...] = ()
@@ -129,6 +132,7 @@ class Experiment:
             models=tuple(small.get("models", found["models"])),
             metrics=found["metrics"],
             reading=found.get("reading", ""),
+            left_out=tuple(found.get("left_out", ())),
             compare=tuple(found.get("compare", ())),
             figure=found.get("figure", {}),
             skip=tuple(found.get("skip", ())),
@@ -150,7 +154,7 @@ class Experiment:
 
 def published(split: str, data: str) -> Mapping[str, Any]:
     """Return the appendix's parameters of LearnSPN for a split of a data set."""
-    found = _built_in("published")["rows" if split == "none" else split]
+    found = _built_in("published")["rows" if split in ("none", "alone") else split]
     chosen: Mapping[str, Any] = found.get(data, found["other"])
     return chosen
 

@@ -18,7 +18,8 @@ PER_ROW = 3
 def write_figure(experiment: Experiment, mine: pd.DataFrame, path: Path) -> list[Path]:
     """Write the first metric, a panel for each data set, and return the paths that were written.
 
-    Against the settings, or against the metric that the experiment's `figure` names.
+    Against the settings, or against the metric that the experiment's `figure` names; the paper's
+    figures, where their scale is ours, in hollow marks.
 
     Args:
         experiment: whose figure it is.
@@ -86,6 +87,12 @@ def _panel(axis: Any, experiment: Experiment, mine: pd.DataFrame, metric: str) -
             fmt=MARKERS[order % len(MARKERS)] + ("-" if counted else ""), color=f"C{order % 10}",
             label=model,
         )  # fmt: skip
+        published = [_published(experiment, mine, name, model, metric) for name in settings]
+        if across is None and not counted and any(value is not None for value in published):
+            axis.plot(
+                places, [np.nan if value is None else value for value in published],
+                MARKERS[order % len(MARKERS)], ms=4.5, mfc="none", color=f"C{order % 10}",
+            )  # fmt: skip
     axis.grid(axis="y", alpha=0.3)
     axis.margins(y=0.12)
     if experiment.figure.get("log"):
@@ -96,3 +103,15 @@ def _panel(axis: Any, experiment: Experiment, mine: pd.DataFrame, metric: str) -
     else:
         axis.set_xticks(range(len(settings)), settings, rotation=30, ha="right")
         axis.set_xlim(-0.6, len(settings) - 0.4)
+        for edge in range(1, len(settings)):
+            axis.axvline(edge - 0.5, color="0.9", lw=0.8, zorder=0)
+
+
+def _published(
+    experiment: Experiment, mine: pd.DataFrame, setting: str, model: str, metric: str
+) -> float | None:
+    """Return the paper's mean where its scale is ours, which `figure.paper` says."""
+    if not experiment.figure.get("paper"):
+        return None
+    found = experiment.paper.get(mine["data"].iloc[0], {}).get(setting, {}).get(model, {})
+    return float(found[metric][0]) if metric in found else None

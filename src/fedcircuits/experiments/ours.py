@@ -46,7 +46,8 @@ def train(
 
     Args:
         split: the data.
-        setting: how rows and columns are split; "none" for one table.
+        setting: how rows and columns are split; "none" for one table, "alone" for the first
+            client's.
         seed: of split and training.
         context: of the run.
         learner: a name or an object.
@@ -57,8 +58,10 @@ def train(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FedcircuitsWarning)
         start = time.process_time()
-        if setting["split"] == "none":
-            model = learn(split.train, label=label, learner=learner, seed=seed, schema=schema)
+        if setting["split"] in ("none", "alone"):
+            table = next(iter(shares(split, setting, seed).values()))
+            start = time.process_time()
+            model = learn(table, label=label, learner=learner, seed=seed, schema=schema)
             seconds = time.process_time() - start
             facts = {"seconds": seconds, "seconds_slowest": seconds, "bytes": 0}
             return Trained(model, facts | _about(model, "none"))

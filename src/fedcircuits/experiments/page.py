@@ -11,15 +11,11 @@ import pandas as pd
 
 from fedcircuits.experiments.experiment import Experiment
 from fedcircuits.experiments.figure import write_figure
+from fedcircuits.experiments.prose import DIGITS, filled, mean_of, reasons
 from fedcircuits.experiments.records import KEY
 from fedcircuits.federation.wire import ledger
 
 CENTRALISED = "centralised"
-DIGITS = {
-    "log_likelihood": 2, "nats_to_centralised": 2, "relative_seconds": 2, "seconds": 1,
-    "seconds_slowest": 1, "bytes": 0, "device_gib": 2,
-    "bytes_formula": 0, "bytes_a_row": 1, "parameters": 0, "nats_a_value": 3,
-}  # fmt: skip
 
 
 def write_page(experiment: Experiment, frame: pd.DataFrame, folder: Path, command: str) -> Path:
@@ -54,10 +50,12 @@ def lines(
     yield f"Versions: {'; '.join(sorted(set(mine['versions'])))}."
     yield f"Seeds {', '.join(map(str, seeds))}; mean ± standard deviation over seeds (n - 1),"
     yield "the number of seeds in brackets where it is smaller. In italics: the paper's figures."
+    yield "A cell is empty where a model does not exist in a setting."
     planned = {cell.key for cell in experiment.cells()}
     absent = len(planned - set(mine[list(KEY)].itertuples(index=False, name=None)))
     if absent:
         yield f"Of {len(planned)} trainings {absent} have not been run."
+    missing = list(reasons(experiment, mine))
     for figure in figures:
         yield ""
         yield f"![{experiment.title}]({figure.name})"
@@ -76,7 +74,9 @@ def lines(
         yield ""
         yield from extrapolation(sizes)
     if experiment.reading and not experiment.quick:
-        yield from ["", "## What the tables show", "", experiment.reading.strip()]
+        yield from ["", "## What the tables show", "", filled(experiment.reading, mine)]
+    if missing:
+        yield from ["", "## Not run", "", *missing]
 
 
 def rows_of(experiment: Experiment, frame: pd.DataFrame) -> pd.DataFrame:
@@ -149,7 +149,9 @@ def _verdict(pairs: Any, metric: str, rule: Mapping[str, Any]) -> tuple[str, str
 
 def table(experiment: Experiment, mine: pd.DataFrame, metric: str, n_seeds: int) -> Iterator[str]:
     """Return the lines of one table: a row for each data set and setting, a column a model."""
-    models = [model for model in experiment.models if (mine["model"] == model).any()]
+    planned = {(cell.data, cell.setting, cell.model) for cell in experiment.cells()}
+    run = set(zip(mine["data"], mine["setting"], mine["model"], strict=True))
+    models = [model for model in experiment.models if any(model == cell[2] for cell in planned)]
     yield f"| data | setting | {' | '.join(models)} |"
     yield "|---" * (2 + len(models)) + "|"
     for data in experiment.data:
@@ -160,20 +162,20 @@ def table(experiment: Experiment, mine: pd.DataFrame, metric: str, n_seeds: int)
                     (mine["data"] == data) & (mine["setting"] == setting) & (mine["model"] == model)
                 ]
                 values = chosen[metric].dropna().to_numpy(dtype=float)
+                own = in_cell(values, metric, n_seeds)
+                if (data, setting, model) in planned and not own:
+                    own = "-" if (data, setting, model) in run else "not run"
                 published = _published(experiment, data, setting, model, metric)
-                cells.append(" ".join(filter(None, [in_cell(values, metric, n_seeds), published])))
+                cells.append(" ".join(filter(None, [own, published])))
             if any(cells):
-                yield f"| {data} | {setting} | {' | '.join(cell or '-' for cell in cells)} |"
+                yield f"| {data} | {setting} | {' | '.join(cells)} |"
 
 
 def in_cell(values: Any, metric: str, n_seeds: int) -> str:
     """Return mean, standard deviation (n - 1) and number of seeds as the tables show them."""
     if not values.size:
         return ""
-    digits = DIGITS.get(metric, 4)
-    text = f"{values.mean():,.{digits}f}"
-    if values.size > 1:
-        text += f" ± {values.std(ddof=1):,.{digits}f}"
+    text = mean_of(values, metric)
     return text if values.size == n_seeds else f"{text} ({values.size})"
 
 

@@ -15,14 +15,18 @@ def shares(split: Split, setting: Mapping[str, Any], seed: int) -> Shares:
 
     Args:
         split: the data; its training rows are split.
-        setting: `split` ("none", "rows", "columns" or "both"), `clients`, and for rows `how`
-            ("iid", "classes" or "dirichlet"); where columns are split, `label` is "all" (every
-            client holds it, the default) or "one" (the first client alone).
+        setting: `split` ("none", "rows", "columns", "both", or "alone" for the first client where
+            rows are split), `clients`, and for rows `how` ("iid", "classes" or "dirichlet"); where
+            columns are split, `label` is "all" (every client holds it, the default) or "one" (the
+            first client alone).
         seed: of the choice.
     """
     frame, label, n = split.train, split.label, int(setting.get("clients", 1))
     shared = setting.get("label", "all") == "all"
     match setting["split"]:
+        case "alone":
+            name, table = next(iter(shares(split, {**setting, "split": "rows"}, seed).items()))
+            return {name: table}
         case "rows":
             how = setting.get("how", "iid")
             if how == "dirichlet":
