@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from fedcircuits.cli.app import app
 from fedcircuits.experiments import data
 from fedcircuits.experiments.experiment import Context, Experiment
 from fedcircuits.experiments.records import about_this_run
@@ -72,3 +74,15 @@ def test_images_over_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     first, second = (figures(experiment, tmp_path / f"{at}.parquet") for at in "ab")
     pd.testing.assert_frame_equal(first, second, check_exact=True)
     assert -20 < first["nats_a_value"].item() < -3
+
+
+def test_a_command_that_recorded_nothing_says_so_and_what_was_left_out(tmp_path: Path) -> None:
+    records = tmp_path / "a.parquet"
+    words = ["experiment", "density", "--quick", "--minutes", "0", "--records", str(records)]
+    found = CliRunner().invoke(app, words)
+    said = " ".join(found.stderr.split())
+    assert found.exit_code == 1
+    assert "income: fetch adult.parquet" in said
+    assert "cells are not run yet" in said
+    assert "no cell of 'density' is recorded in" in said
+    assert not list(tmp_path.iterdir())

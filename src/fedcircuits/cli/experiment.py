@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcircuits.cli.output import Output
-from fedcircuits.experiments.experiment import Context, Experiment
+from fedcircuits.experiments.experiment import Context, Experiment, ExperimentError
 from fedcircuits.experiments.page import rows_of, table, write_page
 from fedcircuits.experiments.records import Records
 from fedcircuits.experiments.run import run as run_cells
@@ -39,14 +39,16 @@ def run(
             context = Context(data, engine, device)
             found, notes = run_cells(experiment, context, records, progress, minutes)
     frame = found.frame()
+    for note in notes:
+        out.note(f"left out: {note}")
+    if not any(row["experiment"] == name and row["quick"] == quick for row in found.rows):
+        raise ExperimentError(f"no cell of {name!r} is recorded in {records}: nothing to show")
     words = f"fedcircuits experiment {name}" + (" --quick" if quick else "")
     words += "" if seeds is None else f" --seeds {seeds}"
     words += "".join(f" --only {one!r}" if " " in one else f" --only {one}" for one in only)
     words += "" if device == "cpu" else f" --device {device}"
     whole = Experiment.named(name, quick=quick)  # the page says what of it has not been run
     path = write_page(whole, frame, page or records.parent, words)
-    for note in notes:
-        out.note(f"left out: {note}")
     metric, title = next(iter(experiment.metrics.items()))
     lines = list(table(experiment, rows_of(experiment, frame), metric, experiment.seeds))
     plain = [re.sub(r"\*(.+?)\*", r"(paper \1)", line) for line in lines]

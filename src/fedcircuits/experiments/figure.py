@@ -13,6 +13,7 @@ from fedcircuits.experiments.experiment import Experiment
 
 MARKERS = "osD^vP*X<>"
 PER_ROW = 3
+PAPER = "the paper's (hollow)"
 
 
 def write_figure(experiment: Experiment, mine: pd.DataFrame, path: Path) -> list[Path]:
@@ -57,6 +58,7 @@ def write_figure(experiment: Experiment, mine: pd.DataFrame, path: Path) -> list
         for axis in axes.flat:
             found |= {k: v for v, k in zip(*axis.get_legend_handles_labels(), strict=True)}
         named = {model: found[model] for model in experiment.models if model in found}
+        named |= {label: mark for label, mark in found.items() if label == PAPER}
         figure.legend(
             list(named.values()), list(named), loc="outside lower center", frameon=False,
             ncols=max(1, min(len(named), int(width * columns / 1.6))),
@@ -93,6 +95,7 @@ def _panel(axis: Any, experiment: Experiment, mine: pd.DataFrame, metric: str) -
                 places, [np.nan if value is None else value for value in published],
                 MARKERS[order % len(MARKERS)], ms=4.5, mfc="none", color=f"C{order % 10}",
             )  # fmt: skip
+            axis.plot([], [], "o", ms=4.5, mfc="none", color="0.4", label=PAPER)
     axis.grid(axis="y", alpha=0.3)
     axis.margins(y=0.12)
     if experiment.figure.get("log"):
