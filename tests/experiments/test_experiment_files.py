@@ -21,7 +21,7 @@ from fedcircuits.experiments.experiment import (
     published,
 )
 from fedcircuits.experiments.figure import write_figure
-from fedcircuits.experiments.page import comparison, in_cell, lines, rows_of, write_page
+from fedcircuits.experiments.page import comparison, in_cell, lines, rows_of, table, write_page
 from fedcircuits.experiments.prose import filled, unrun
 from fedcircuits.experiments.records import Records
 from fedcircuits.experiments.run import run
@@ -285,6 +285,8 @@ def test_comparison_pairs_seeds_and_counts_what_holds(rule: dict[str, Any], word
         f"{words} (2 seeds) |"
     )
     assert kept == f"{int(words == 'holds')} of 1 rows hold."
+    *_, kept = comparison(experiment, frame, {**rule, "excepted": ["rows"]})
+    assert kept == "0 of 0 rows hold; 1 excepted."
 
 
 def test_spread_has_n_less_one_and_few_seeds_are_named() -> None:
@@ -332,6 +334,11 @@ def test_synthetic_data_couple_clusters_by_degrees() -> None:
 
 
 PAGES = sorted(RESULTS.glob("*.md"))
+SHORT = (
+    "rows, 5 at random", "columns, 2",
+    "default", "FedAvg [TabNet]", "FedAvg [network]", "SplitNN [TabNet]", "SplitNN [network]",
+    "federated trees",
+)  # fmt: skip
 
 
 def of_page(page: Path) -> tuple[Experiment, pd.DataFrame]:
@@ -348,6 +355,20 @@ def test_results_in_the_docs_follow_from_their_records(page: Path) -> None:
     command = next(line for line in text.splitlines() if line.startswith("`fedcircuits experiment"))
     shown = lines(experiment, frame, command.split("`")[1], [page.with_suffix(".svg")])
     assert text.splitlines() == "\n".join(shown).splitlines()
+
+
+def test_the_overview_of_results_shows_the_figures_of_the_records() -> None:
+    whole = Experiment.named("classification")
+    mine = rows_of(whole, Records(RESULTS / "experiments.parquet").frame())
+    shown = table(whole.only(SHORT), mine, "auc", mine["seed"].nunique())
+    assert "\n".join(shown) in (RESULTS.parent / "results.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_cells_of_the_docs_without_a_run_have_a_reason(page: Path) -> None:
+    experiment, frame = of_page(page)
+    without = unrun(experiment, rows_of(experiment, frame))
+    assert [cell for cell, why in without.items() if not why] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)

@@ -61,7 +61,8 @@ class Experiment:
             figure of the records (see `prose.py`).
         left_out: cells that no seed of is run: names of `data`, `setting` and `model`, and `why`.
         compare: tables of one model beside others: `title`, `metric`, `ours`, `against`, and
-            `within`, how far below them it may be; without it one standard deviation is a tie.
+            `within`, how far below them it may be; without it one standard deviation is a tie;
+            settings that are `excepted` are shown and not counted.
         figure: `across`, a metric that the first one is drawn against, by default the settings;
             `log` for a logarithmic axis; `paper` where the paper's figures are on the same scale.
         skip: combinations that do not exist, each a mapping from `setting` and `model` to names.

@@ -130,9 +130,11 @@ def comparison(
         yield "|---" * 7 + "|"
         for data, setting, rival, own, other, gap, verdict in rows:
             yield f"| {data} | {setting} | {own} | {rival} | {other} | {gap} | {verdict} |"
-        kept = sum(not row[-1].startswith("below") for row in rows)
+        counted = [row for row in rows if row[1] not in rule.get("excepted", ())]
+        kept = sum(not row[-1].startswith("below") for row in counted)
+        aside = len(rows) - len(counted)
         yield ""
-        yield f"{kept} of {len(rows)} rows hold."
+        yield f"{kept} of {len(counted)} rows hold{f'; {aside} excepted' if aside else ''}."
 
 
 def _verdict(pairs: Any, metric: str, rule: Mapping[str, Any]) -> tuple[str, str, str, str]:
