@@ -35,7 +35,7 @@ from tables import write
 
 TOKEN = "a-token-for-the-load-test"
 DEADLINE = 8.0  # seconds of a question
-LATE = 4.0  # seconds that a busy machine may add to a deadline
+LATE = 2.0  # seconds that a busy machine may add to a deadline
 END = 5.0  # seconds from SIGTERM to the end
 GROWTH = 1.25  # of the floor of memory, from the second third of the time to the last
 PAUSE = 1.0  # mean seconds between a reply and the user's next question

@@ -27,7 +27,8 @@ class _Direct:
     def __init__(self, model: Any, limits: Limits) -> None:
         self._questions = Explorer(model, limits)
 
-    async def ask(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, method: str, arguments: dict[str, Any], begun: float) -> dict[str, Any]:
+        del begun  # no deadline here
         try:
             given = json.loads(json.dumps(arguments, ensure_ascii=False).encode())
         except UnicodeEncodeError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import fedcircuits as fc
 from fedcircuits import encoding
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.serving.questions import Limits
-from fedcircuits.serving.workers import Reply, Workers
+from fedcircuits.serving.workers import NICENESS, Reply, Workers
 
 pytestmark = pytest.mark.engine
 NEVER = 3600.0  # seconds: a deadline that does not come within a test
@@ -208,6 +209,24 @@ def test_questions_that_waited_long_are_not_begun(model: bytes) -> None:
 
 
 @pytest.mark.usefixtures("_endless")
+def test_a_deadline_counts_from_the_request_on(workers: Workers) -> None:
+    """Time that went by before a question was to be begun is part of its time."""
+
+    async def scenario() -> None:
+        reply = await workers.ask("schema", {}, time.monotonic() - NEVER)
+        assert reply["status"] == 503
+        assert "not begun" in reply["error"]
+        assert not workers._running
+
+    anyio.run(scenario)
+
+
+def test_workers_give_way_to_the_process_that_keeps_their_deadlines(workers: Workers) -> None:
+    (process,) = workers._all
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, process._process.pid) == min(19, own + NICENESS)
+
+
 def test_a_service_that_stops_answers_what_is_under_way(model: bytes) -> None:
     workers = Workers(model, "a model", Limits(seconds=NEVER, workers=1, samples=10**12))
 

@@ -13,7 +13,7 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from fedcircuits.serving.explore_page import explore_page, own_script_alone
-from fedcircuits.serving.gate import Gate
+from fedcircuits.serving.gate import BEGUN, Gate
 from fedcircuits.serving.page import page
 from fedcircuits.serving.questions import Limits
 from fedcircuits.serving.requests import QUESTIONS, Explore
@@ -66,9 +66,11 @@ def _add_open_routes(app: FastAPI, name: str) -> None:
         return HTMLResponse(explore_page(name, nonce), headers=headers)
 
 
-async def _answer(workers: Workers, question: str, arguments: dict[str, Any]) -> JSONResponse:
+async def _answer(
+    workers: Workers, request: Request, question: str, arguments: dict[str, Any]
+) -> JSONResponse:
     """Asks a worker process and returns its reply as a response."""
-    reply = await workers.ask(question, arguments)
+    reply = await workers.ask(question, arguments, request.scope[BEGUN])
     if reply["status"] == 200:
         return JSONResponse(reply["answer"])
     return _error(reply["status"], reply["error"], reply["type"])
@@ -76,18 +78,18 @@ async def _answer(workers: Workers, question: str, arguments: dict[str, Any]) ->
 
 def _add_questions(app: FastAPI, workers: Workers) -> None:
     @app.get("/schema", dependencies=_TOKEN)
-    async def schema() -> JSONResponse:
+    async def schema(request: Request) -> JSONResponse:
         """The model's variables: kinds, outcomes, units."""
-        return await _answer(workers, "schema", {})
+        return await _answer(workers, request, "schema", {})
 
     @app.get("/examples", dependencies=_TOKEN)
-    async def examples() -> JSONResponse:
+    async def examples(request: Request) -> JSONResponse:
         """A request to every question, with the model's own variables."""
-        return await _answer(workers, "examples", {})
+        return await _answer(workers, request, "examples", {})
 
     def add(question: str, kind: Any) -> None:
-        async def ask(body: Any) -> JSONResponse:
-            return await _answer(workers, question, body.model_dump())
+        async def ask(request: Request, body: Any) -> JSONResponse:
+            return await _answer(workers, request, question, body.model_dump())
 
         ask.__annotations__["body"] = kind
         app.post(f"/{question}", dependencies=_TOKEN, name=question, description=kind.__doc__)(ask)
@@ -100,14 +102,14 @@ def _add_explorer(app: FastAPI, workers: Workers) -> None:
     """Adds what the page at /explore asks."""
 
     @app.get("/explore/variables", dependencies=_TOKEN, include_in_schema=False)
-    async def variables() -> JSONResponse:
-        return await _answer(workers, "explore_variables", {})
+    async def variables(request: Request) -> JSONResponse:
+        return await _answer(workers, request, "explore_variables", {})
 
     @app.post("/explore/{question}", dependencies=_TOKEN, include_in_schema=False)
-    async def explore(question: str, body: Explore) -> JSONResponse:
+    async def explore(request: Request, question: str, body: Explore) -> JSONResponse:
         if question not in ("answer", "complete", "sample"):
             return _error(404, "Not Found", "RequestError")
-        return await _answer(workers, f"explore_{question}", body.model_dump())
+        return await _answer(workers, request, f"explore_{question}", body.model_dump())
 
 
 def _add_errors(app: FastAPI) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+BEGUN = "fedcircuits.begun"  # when a request's head had arrived, on the monotonic clock
 OPEN = ("/", "/health", "/openapi.json", "/explore")  # they say nothing about the model
 
 
@@ -48,6 +50,7 @@ class Gate:
         if scope["type"] != "http":
             await self.inner(scope, receive, send)
             return
+        scope[BEGUN] = time.monotonic()
         try:
             headers = {key.lower(): value for key, value in scope["headers"]}
             if scope["path"] not in OPEN:

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from fedcircuits.errors import FedcircuitsError
 
 PATIENCE = 3  # seconds that requests have to finish once the service is to stop
-STOPPING = 2.0  # seconds after which questions under way are given up with a reply
+STOPPING = 1.5  # seconds after which questions under way are given up with a reply
 CONNECTIONS = 2000
 # Seconds after which a connection is closed that has sent no whole request: half-open connections
 # would otherwise take every place there is.

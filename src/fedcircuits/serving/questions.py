@@ -35,7 +35,7 @@ class Limits:
         body_bytes: of a request.
         rows: in a request.
         samples: in an answer.
-        seconds: from the first byte to the answer, waiting for others included.
+        seconds: from a request's head to the answer, its body and waiting for others included.
         workers: questions that are worked on at once.
     """
 
