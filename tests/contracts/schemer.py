@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from fedcircuits import encoding
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.federation.agreement import Latent
 from fedcircuits.federation.agreement.base import described
@@ -53,7 +54,7 @@ class Schemer:
 
     def ask(self, verb: str, request: m.Message, reply: type[R]) -> R | str:
         answer = self.member.handle(verb, request.to_bytes())
-        if b"Failed" in answer[:400]:
+        if encoding.unpack(answer).kind == "Failed":
             self.refused += 1
             return m.Failed.from_bytes(answer).error
         return reply.from_bytes(answer)

@@ -14,7 +14,7 @@ from typing import Any
 
 PATIENT = 100.0  # seconds that a busy machine may take for what takes one
 TOKEN = "a-token-of-the-team-0123456789"
-LIMITS = ("--max-body", 200_000, "--max-rows", 1000, "--max-samples", 500)
+LIMITS = ("--max-body", 200_000, "--max-rows", 1000, "--max-samples", 500, "--max-seconds", PATIENT)
 
 
 @contextmanager

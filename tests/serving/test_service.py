@@ -257,6 +257,19 @@ def test_what_is_no_request_is_no_crash(service: httpx.Client) -> None:
     assert service.get("/health").json() == {"status": "ok"}
 
 
+@pytest.mark.parametrize("depth", [60, 400, 900, 20_000])
+def test_events_within_events_without_end_are_refused(service: httpx.Client, depth: int) -> None:
+    nested = '{"not":' * depth + "2" + "}" * depth
+    for question, body in (
+        ("probability", f'{{"event": {{"visits": {nested}}}}}'),
+        ("log_prob", f'{{"rows": [{{"visits": {nested}}}]}}'),
+        ("explore/answer", f'{{"given": {{"visits": {nested}}}}}'),
+    ):
+        reply = service.post(f"/{question}", content=body)
+        assert reply.status_code in (400, 422), (question, reply.text[:200])
+        assert set(reply.json()) == {"error", "type"}
+
+
 def test_requests_beyond_a_limit_are_refused(service: httpx.Client) -> None:
     reply = service.post("/log_prob", content=b" " * 200_001)
     assert "at most 200000 bytes" in refused(reply, 413)

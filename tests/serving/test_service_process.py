@@ -7,6 +7,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import time
 from pathlib import Path
 
 import httpx
@@ -137,6 +138,44 @@ def test_half_open_connections_do_not_block_others(path: Path) -> None:
         finally:
             for one in held:
                 one.close()
+
+
+def send_for_ever(one: socket.socket, data: bytes) -> None:
+    while True:
+        one.sendall(data)
+
+
+def test_replies_that_nobody_reads_do_not_hold_a_connection(path: Path) -> None:
+    """Open pages asked for again and again by somebody without a token, who takes no reply."""
+    ask = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 200
+    with serving(path) as (told, _), socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.settimeout(2.0)
+        one.connect(("127.0.0.1", int(told["url"].rpartition(":")[2])))
+        with pytest.raises(TimeoutError):  # nothing more fits between us
+            send_for_ever(one, ask)
+        one.settimeout(PATIENT)
+        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+            send_for_ever(one, ask)  # waits until the service ends the connection, which resets it
+
+
+def test_a_reply_that_is_read_slowly_arrives(path: Path) -> None:
+    """Some kilobytes a second, over longer than a connection may stand still."""
+    body = json.dumps({"n": 10_000}).encode()
+    with serving(path, "--max-samples", 10_000) as (told, _), socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.settimeout(PATIENT)
+        one.connect(("127.0.0.1", int(told["url"].rpartition(":")[2])))
+        head = f"POST /sample HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+        head += "Content-Type: application/json\r\nConnection: close\r\n"
+        one.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        found = one.recv(2000)
+        for _ in range(14):
+            time.sleep(1.0)
+            found += one.recv(20_000)
+        found += b"".join(iter(lambda: one.recv(65536), b""))
+        assert found.startswith(b"HTTP/1.1 200")
+        assert len(json.loads(found.partition(b"\r\n\r\n")[2])["rows"]) == 10_000
 
 
 def test_a_stuck_question_does_not_hold_up_the_end(path: Path) -> None:

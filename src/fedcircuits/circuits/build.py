@@ -80,6 +80,12 @@ def states(variable: Variable, masses: ArrayLike) -> Leaf:
     return histogram(variable.name, variable.grid, masses)
 
 
+def all_alike(variable: Variable) -> Leaf:
+    """Return a leaf of a variable that no row has a value of: all of its states are as likely."""
+    n_states = variable.n_codes if variable.grid is None else variable.grid.n_states
+    return states(variable, np.full(n_states, 1.0 / n_states))
+
+
 def sum(children: Sequence[Node], weights: Sequence[float]) -> Sum:
     """Return a sum node: a mixture of children over the same variables."""
     return Sum(tuple(children), tuple(float(w) for w in weights))

@@ -108,10 +108,10 @@ def review(out: Output, kit: Path, policy: Path | None, audit: Path | None) -> N
     for plan in plans:
         spent = runs.get(plan.run, Spent())
         state = "accepted" if plan.refusal is None else f"REFUSED: {plan.refusal}"
-        out.say(f"plan {plan.run} of {plan.time}: {state}")
+        out.say(_on_one_line(f"plan {plan.run} of {plan.time}: {state}"))
         out.say(f"  cost so far: {spent.bits:.1f} bits a row, epsilon {spent.epsilon:g}")
         for line in plan.words:
-            out.say(f"  {line}")
+            out.say(_on_one_line(f"  {line}"))
     out.result(
         {
             "party": party,
@@ -119,6 +119,12 @@ def review(out: Output, kit: Path, policy: Path | None, audit: Path | None) -> N
             "plans": [asdict(plan) for plan in plans],
         }
     )
+
+
+def _on_one_line(text: str) -> str:
+    """Names in a plan are the coordinator's: what would break a line or move on the screen is
+    escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _facts(kit: Path) -> dict[str, Any]:

@@ -42,14 +42,14 @@ class Factorised:
         leaves = []
         for at, variable in enumerate(schema):
             seen = table.observed[:, at]
-            smoothing = self.smoothing
             if not seen.any():
                 if not self.agreed_schema:
                     raise LearningError(f"variable {variable.name!r}: not one value is observed")
-                smoothing = 1.0  # these rows say nothing of it: every agreed state alike
+                leaves.append(build.all_alike(variable))
+                continue
             weights = None if table.weights is None else table.weights[seen]
             leaves.append(
-                build.fit_leaf(variable, table.values[seen, at], weights, smoothing=smoothing)
+                build.fit_leaf(variable, table.values[seen, at], weights, smoothing=self.smoothing)
             )
         root = leaves[0] if len(leaves) == 1 else build.product(leaves)
         circuit = build.circuit(schema, root)

@@ -90,15 +90,16 @@ class GaussianMixture:
         return answer
 
     def _product(self, table: Table, schema: Schema, part: FloatArray, weights: FloatArray) -> Node:
-        """One leaf a column; a column not seen in the component takes that of all rows."""
+        """One leaf a column; one with few values in the component takes that of all rows."""
         leaves: list[Node] = []
         for at, variable in enumerate(schema):
             seen = table.observed[:, at] & (part > 0)
             mine = part
-            if not seen.any():
+            if part[seen].sum() < LEAST_ROWS:
                 seen, mine = table.observed[:, at] & (weights > 0), weights
             if not seen.any():
-                raise LearningError(f"variable {variable.name!r}: not one value is observed")
+                leaves.append(build.all_alike(variable))
+                continue
             x, w = table.values[seen, at], mine[seen]
             atoms = variable.grid is not None and variable.grid.atoms.size > 0
             if variable.kind != "continuous" or variable.missing_state or atoms:

@@ -23,24 +23,35 @@ CONNECTIONS = 2000
 # Seconds after which a connection is closed that has sent no whole request: half-open connections
 # would otherwise take every place there is.
 WAITING = 5.0
+SLOWEST = 1000  # bytes a second that a reader of a reply takes at least
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's protocol that closes connections which do not get on with their request."""
+    """uvicorn's protocol that closes connections which neither ask nor read on."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts the clock of a new connection."""
         super().connection_made(transport)
-        self._clock = self.loop.call_later(WAITING, self._close_if_waiting, None)
+        self._clock = self.loop.call_later(WAITING, self._look, None, 0)
 
-    def _close_if_waiting(self, before: object) -> None:
-        """Closes the connection if no request was under way now and at the look before."""
+    def _look(self, before: object, unread_before: int) -> None:
+        """Closes the connection if nothing went on since the look before.
+
+        Args:
+            before: the request at that look, None where one was being answered.
+            unread_before: bytes of replies that waited to be read then.
+        """
         waits = self.cycle is None or self.cycle.response_complete
+        unread = self.transport.get_write_buffer_size()
+        if 0 < unread_before < unread + WAITING * SLOWEST:
+            self.transport.abort()  # closing would wait until the rest is read
+            return
         if waits and (self.cycle is None or self.cycle is before):
             self.transport.close()
+            self._clock = self.loop.call_later(WAITING, self.transport.abort)
             return
         seen = self.cycle if waits else None
-        self._clock = self.loop.call_later(WAITING, self._close_if_waiting, seen)
+        self._clock = self.loop.call_later(WAITING, self._look, seen, unread)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock of a connection that was lost."""

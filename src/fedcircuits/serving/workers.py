@@ -35,7 +35,7 @@ GIVING_UP = 0.5  # seconds that a process has to leave a question before it is e
 REPLYING = 0.05  # share of a question's time that is left for its reply to get out
 # Workers give way to the process that keeps their deadlines: on full cores it would otherwise come
 # to its clock a second late.
-NICENESS = 10
+NICENESS = 5
 
 
 class _Process:

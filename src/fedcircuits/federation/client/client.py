@@ -41,7 +41,7 @@ from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.client.rows.aligned_rows import AlignedRows
 from fedcircuits.federation.client.rows.aligning import Aligning
 from fedcircuits.federation.client.rows.parts import Parts
-from fedcircuits.federation.client.rows.rare_states import without_rare_states
+from fedcircuits.federation.client.rows.rare_states import without_few_values, without_rare_states
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import check_secret
 from fedcircuits.federation.wire.names import (
@@ -58,6 +58,8 @@ from fedcircuits.federation.wire.sealing import SealingKey
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.native.threads import one_thread
 from fedcircuits.schema import Schema, Table
+
+MOST_CELLS = 2**22  # of a table of counts
 
 
 class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
@@ -269,6 +271,9 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
     def _table_of(self, request: m.AskTable) -> m.JointTable:
         """How often parts of one grouping meet anchors."""
         a, k = self._groups[request.anchors], self._groups[request.group]
+        if not 0 < request.n_anchors * request.n_clusters <= MOST_CELLS:
+            shape = f"{request.n_anchors} x {request.n_clusters}"
+            raise ClientError(self.name, f"counts at most {MOST_CELLS} cells, not {shape}")
         counts = np.zeros((request.n_anchors, request.n_clusters))
         known = (a >= 0) & (k >= 0)
         np.add.at(counts, (a[known], k[known]), 1.0)
@@ -304,9 +309,11 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         rng = named_rng(self._seed, self.name, job.id)
 
         def learn(part: Table, label: str | None, rng: np.random.Generator) -> Density:
+            if self._least > 1:  # a group of enough rows may have few values of a column
+                part = without_few_values(part, self._least)
             own = self._learner.of_densities(label)
             made = for_job(own, part, label, job.mixed).fit(part, rng)
-            reports.extend(m.report_of(made))
+            reports.extend(m.report_of(made, brief=self._least > 1))
             return made
 
         knows = self._learner.knows_classes

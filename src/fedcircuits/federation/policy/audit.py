@@ -20,6 +20,9 @@ SERVER = "server"
 _log = logging.getLogger(__name__)
 
 
+LONGEST = 2000  # characters of a refusal, which may quote what was asked
+
+
 class Handler(Protocol):
     """A client as an engine knows it."""
 
@@ -100,6 +103,7 @@ class AuditLog:
 
     def refuse(self, verb: str, n_bytes: int, sender: str, why: str, **facts: Any) -> bytes:
         """Log a refusal and return it as a `Failed` message."""
+        why = why if len(why) <= LONGEST else f"{why[:LONGEST]} ... ({len(why)} characters)"
         text = f"{REFUSED}client {self.client!r} refuses {verb[:40]!r}: {why}"
         try:
             self.write(verb[:40], n_bytes, sender, why, **facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fedcircuits.federation.wire.ids import fingerprint
 from fedcircuits.federation.wire.verbs import Level, Verb
 from fedcircuits.schema import Schema
 
+PLAN_BYTES = 2**18  # of a plan, besides what the client's own columns take
 _log = logging.getLogger(__name__)
 
 
@@ -169,6 +171,10 @@ class Guarded:
         spent = self._earlier.get(name)
         columns = [variable["name"] for variable in found.schema]
         try:
+            most = PLAN_BYTES + 4 * len(found.to_bytes())
+            if len(data) > most:  # its words go into the audit file
+                plan = replace(plan, columns=[], id=None, common=(), optional=(), candidates=())
+                raise PolicyError(f"a plan of {len(data)} bytes; the largest is {most}")
             struck = consent(plan, self._policy, columns)
             if spent is None and len(self._earlier) >= self._policy.runs:
                 raise PolicyError(

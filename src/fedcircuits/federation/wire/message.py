@@ -11,6 +11,7 @@ import numpy as np
 from fedcircuits import encoding
 from fedcircuits.arrays import Array, Arrays
 from fedcircuits.density import Density
+from fedcircuits.density.fit_report import FitReport
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.wire.codecs import decode_fields, encode_fields
 from fedcircuits.federation.wire.ids import fingerprint
@@ -76,11 +77,20 @@ def encoded(model: Density) -> Array:
     return model_array(encoding.pack(record))
 
 
-def report_of(model: Density) -> list[Any]:
-    """Return what a learner reports about a fit; its time is sent beside it, in fixed width."""
-    if model.fit_report is None:
+def report_of(model: Density, *, brief: bool = False) -> list[Any]:
+    """Return what a learner reports about a fit; its time is sent beside it, in fixed width.
+
+    Args:
+        model: that was fitted.
+        brief: its name and warnings alone. Choices and curves are likelihoods of validation rows,
+            which may be fewer than a policy's smallest group; sizes may hold times.
+    """
+    report = model.fit_report
+    if report is None:
         return []
-    return [replace(model.fit_report, seconds=float("nan")).to_json()]
+    if brief:
+        report = FitReport(report.learner, 0.0, warnings=report.warnings)
+    return [replace(report, seconds=float("nan")).to_json()]
 
 
 def model_array(data: bytes) -> Array:

@@ -46,6 +46,7 @@ _COMPARED: dict[str, Callable[[Any], Event]] = {
     ">": above,
     ">=": partial(above, inclusive=True),
 }
+DEEPEST = 50  # events within events
 _FORMS = "NAME=VALUE, NAME=LOW..HIGH, NAME=ONE|OTHER, NAME>VALUE (or >=, <, <=, !=)"
 _KEYS: dict[str, Callable[[Any], Event]] = {
     "above": above,
@@ -177,10 +178,17 @@ def _date(variable: Variable, text: str, option: str) -> str | Span:
     return span_of(iso, str(variable.time)) or iso
 
 
-def from_json(value: Any) -> Any:
-    """A value as it is, an object as the event it describes."""
+def from_json(value: Any, depth: int = 0) -> Any:
+    """A value as it is, an object as the event it describes.
+
+    Args:
+        value: as above.
+        depth: events around it.
+    """
     if not isinstance(value, Mapping):
         return value
+    if depth > DEEPEST:
+        raise QueryError(f'events are nested at most {DEEPEST} deep ("not" in "not")')
     events: list[Event] = []
     closed = value.get("closed", "both")
     for key, given in value.items():
@@ -189,7 +197,7 @@ def from_json(value: Any) -> Any:
                 raise QueryError(f'"between" takes [low, high], found {given!r}')
             events.append(between(given[0], given[1], closed=closed))
         elif key == "not":
-            events.append(not_(from_json(given)))
+            events.append(not_(from_json(given, depth + 1)))
         elif key in _KEYS:
             events.append(_KEYS[key](given))
         elif key != "closed" or "between" not in value:

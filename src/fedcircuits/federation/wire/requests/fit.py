@@ -26,7 +26,8 @@ MODELS = (
     Reveals(
         "server",
         Level.AGGREGATES,
-        "models and rows behind each; size alone where models stay (`placement='remote'`)",
+        "models and rows behind each, size alone where models stay (`placement='remote'`); name, "
+        "warnings and CPU seconds of the learner, without a smallest group all of its report",
     ),
     Reveals("model", Level.AGGREGATES, "the models"),
 )
