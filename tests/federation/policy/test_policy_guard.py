@@ -67,10 +67,10 @@ def test_no_message_however_odd_brings_the_guard_down() -> None:
 
 def test_a_reply_that_is_too_large_is_refused() -> None:
     member = ready(Policy(max_message_bytes=6000))
-    jobs = tuple(Job(JobId(JobKind.SUBSPACE, at), ("size",)) for at in range(5))
+    jobs = tuple(Job(JobId(JobKind.SUBSPACE, at), ("size",)) for at in range(10))
     assert "the reply has" in error_of(member.handle("fit", m.Fit(jobs, False).to_bytes()))
     kept = m.Fitted.from_bytes(member.handle("fit", m.Fit(jobs, True).to_bytes()))
-    assert [each.rows for each in kept.models] == [160.0] * 5
+    assert [each.rows for each in kept.models] == [160.0] * 10
 
 
 def test_everything_is_noted_and_the_federation_goes_on(
