@@ -97,7 +97,8 @@ def masked(rows: pd.DataFrame, share: float) -> pd.DataFrame:
     return rows.mask(hidden)
 
 
-def test_a_head_finds_what_no_column_tells_alone(model: HeadedCircuit, rows: pd.DataFrame) -> None:
+def test_a_head_finds_what_no_column_tells_alone(model: HeadedCircuit) -> None:
+    rows = crossed(3000, 2)
     hits = (model.predict(rows, "y") == rows["y"]).mean()
     additive = fc.learn(crossed(1200, 0), label="y", n_states=4, head=False)
     assert isinstance(additive, Circuit)

@@ -33,7 +33,12 @@ def grids(draw: st.DrawFn) -> Grid:
     tilts = [draw(st.sampled_from([0.0, -0.7, 1e-6, 3.0, -60.0])) for _ in edges[1:]]
     shapes = tuple(draw(st.sampled_from([4.0, 2.5, 9.0])) for _ in range(2))
     missing = draw(st.booleans())
-    return Grid(np.array(atoms), np.array(edges), tails, integer, missing, np.array(tilts), shapes)
+    floors = [-np.inf]
+    if tails[0] > 0 and (atoms or len(edges) > 1):
+        floors += [edges[0], edges[0] - 1, edges[0] - 13]
+    floor = draw(st.sampled_from(floors))
+    arrays = np.array(atoms), np.array(edges)
+    return Grid(*arrays, tails, integer, missing, np.array(tilts), shapes, floor)
 
 
 def mass_of_state(grid: Grid, state: int) -> float:
@@ -50,11 +55,15 @@ def mass_of_state(grid: Grid, state: int) -> float:
         total += float(within(x).sum())
         # What lies beyond: the survival function of the Lomax tail.
         for side, end in ((0, edges[0] - reach), (1, edges[-1] + reach)):
-            if grid.tails[side] > 0 and grid.encode(np.array([end]))[0] == state:
+            ends_above = side == 0 and grid.floor > -np.inf
+            held = grid.tails[side] > 0 and grid.encode(np.array([end]))[0] == state
+            if held and not ends_above:
                 total += (1 + reach / grid.tails[side]) ** -grid.shapes[side]
         return total
     ends = [-np.inf, *edges, np.inf]
     scales = [grid.tails[0], *[1.0] * (len(edges) - 1), grid.tails[1]]
+    if -np.inf < grid.floor < edges[0]:
+        ends, scales = [-np.inf, grid.floor, *ends[1:]], [scales[0], *scales]
     for low, high, scale in zip(ends[:-1], ends[1:], scales, strict=True):
         total += integrate(within, Piece(low, high, scale or 1.0), panels=2)
     return total
@@ -94,6 +103,7 @@ def test_states_are_numbered_along_the_axis(grid: Grid) -> None:
     np.testing.assert_array_equal(atoms, grid.atom_states)
     if grid.tails[0] > 0:
         assert grid.encode(grid.edges[:1] - 1)[0] == 0
+        assert grid.encode(grid.edges[:1] - 100)[0] == 0
     if grid.tails[1] > 0:
         assert grid.encode(grid.edges[-1:] + 1)[0] == grid.n_states - 1 - grid.missing
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from fedcircuits.errors import SchemaError
 from fedcircuits.schema import Grid
 from fedcircuits.schema.grids import shapes, tails
+from fedcircuits.schema.grids.decimals import DecimalGrid, grid_from_json
 from oracles.quadrature import Piece, integrate
 
 TILTED = Grid(
@@ -27,6 +30,11 @@ WHOLE = Grid(
     tilts=np.array([1.0, -4.0, -6.0]),
     shapes=(5.0, 3.5),
 )
+# With a floor: below a tail, below a bin, below an atom.
+FLOORED = [replace(TILTED, floor=-5.0), replace(TILTED, floor=-3.0), replace(WHOLE, floor=-12.0)]
+FLOORED += [replace(WHOLE, atoms=np.array([-9.0, 0.0, 3.0, 40.0]), floor=-9.0)]
+GRIDS = [TILTED, WHOLE, *FLOORED]
+NAMES = ["line", "integers", "floor of a tail", "of a bin", "of integers", "at an atom"]
 INTERVALS = [
     (-np.inf, np.inf), (-np.inf, -1.5), (-2.0, 2.0), (0.0, 0.25), (0.1, 3.0), (2.0, 2.0),
     (2.5, 2.6), (3.0, np.inf), (6.0, 9.0), (-8.0, -4.0), (-1e-3, 1e-3), (41.0, 150.5),
@@ -47,13 +55,13 @@ def by_quadrature(grid: Grid, state: int, low: float, high: float, order: int) -
         return float(term(np.union1d(every, grid.atoms)).sum())
     total = float(term(grid.atoms).sum())
     cuts = [c for c in (low, high) if np.isfinite(c)]
-    ends = np.unique([-np.inf, np.inf, *grid.edges, *cuts])
+    ends = np.unique([-np.inf, np.inf, *grid.edges, *cuts, grid.floor])
     for a, b in pairwise(ends):
         total += integrate(term, Piece(a, b, 1.0), panels=40)
     return total
 
 
-@pytest.mark.parametrize("grid", [TILTED, WHOLE], ids=["line", "integers"])
+@pytest.mark.parametrize("grid", GRIDS, ids=NAMES)
 @pytest.mark.parametrize(("low", "high"), INTERVALS)
 def test_masses_and_moments_agree_with_the_density(grid: Grid, low: float, high: float) -> None:
     mass, variance = grid.mass_between(low, high), grid.variances_between(low, high)
@@ -71,7 +79,7 @@ def test_masses_and_moments_agree_with_the_density(grid: Grid, low: float, high:
         assert variance[state] == pytest.approx(square - first**2, rel=1e-6, abs=1e-8)
 
 
-@pytest.mark.parametrize("grid", [TILTED, WHOLE], ids=["line", "integers"])
+@pytest.mark.parametrize("grid", GRIDS, ids=NAMES)
 def test_masses_of_a_partition_add_up_to_one(grid: Grid) -> None:
     ends = np.array([-np.inf, -50.0, -2.2, 0.0, 0.3, 1.0, 3.7, 8.0, 160.0, np.inf])
     total = grid.mass_between(ends[:-1], ends[1:]).sum(axis=0)
@@ -83,7 +91,7 @@ def test_masses_of_a_partition_add_up_to_one(grid: Grid) -> None:
     np.testing.assert_allclose(parts.sum(axis=0), whole, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("grid", [TILTED, WHOLE], ids=["line", "integers"])
+@pytest.mark.parametrize("grid", GRIDS, ids=NAMES)
 @pytest.mark.parametrize(("low", "high"), INTERVALS)
 def test_draws_and_modes_lie_in_the_interval_and_follow_it(
     grid: Grid, low: float, high: float
@@ -104,6 +112,41 @@ def test_draws_and_modes_lie_in_the_interval_and_follow_it(
         upto = grid.mass_between(low, np.nextafter(middle, np.inf))[state] / mass[state]
         below = grid.mass_between(low, middle)[state] / mass[state]
         assert below - 0.032 <= 0.5 <= upto + 0.032
+
+
+@pytest.mark.parametrize("grid", FLOORED, ids=NAMES[2:])
+def test_what_lies_below_a_floor_has_a_density_too(grid: Grid) -> None:
+    """A share too small to be drawn, and all that is asked of it agrees with its density."""
+    low, high = grid.floor - 300.0, grid.floor - 1.0
+    mass = grid.mass_between(low, high)
+    assert mass[0] == pytest.approx(by_quadrature(grid, 0, low, high, 0), rel=1e-9)
+    assert not mass[1:].any()
+    assert 0 < grid.mass_between(-np.inf, grid.floor)[0] < 2e-15
+    mean = by_quadrature(grid, 0, low, high, 1) / mass[0]
+    assert grid.moments_between(low, high, 1)[0] == pytest.approx(mean, rel=1e-9)
+    square = by_quadrature(grid, 0, low, high, 2) / mass[0]
+    assert grid.variances_between(low, high)[0] == pytest.approx(square - mean**2, rel=1e-6)
+    drawn = grid.sample_within(np.zeros(100_000, dtype=int), np.random.default_rng(0))
+    assert drawn.min() >= grid.floor
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_decimals_below_a_floor_have_a_density_per_length(zero: bool) -> None:
+    atoms = np.array([0.0, 0.5]) if zero else np.array([0.5])
+    grid = DecimalGrid(atoms, np.array([0.0, 1.0, 3.0]), tails=(0.2, 0.4), floor=0.0, decimals=1)
+    x = np.arange(-3000, 0) / 10
+    np.testing.assert_array_equal(grid.encode(x), 0)
+    total = 0.1 * np.exp(grid.log_within(x)).sum()
+    assert total == pytest.approx(1e-15, rel=1e-6)
+    again = grid_from_json(grid.to_json())
+    assert again == grid
+    assert again.floor == 0.0
+
+
+def test_a_floor_is_at_or_below_what_is_there() -> None:
+    for changes in ({"floor": -2.0}, {"floor": -4.0, "tails": (0.0, 1.0)}):
+        with pytest.raises(SchemaError, match="floor"):
+            replace(TILTED, **changes)
 
 
 @pytest.mark.parametrize("mean", [0.006, 0.2, 0.4999999, 0.5, 0.73, 0.99])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedcircuits.arrays import FloatArray
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema import Grid, Sketch, Variable
+from fedcircuits.schema.grids.groups import tail_places
 from fedcircuits.schema.grids.make_grid import LEAST_ROWS, SQUARES
-from fedcircuits.schema.grids.sketch import _tail_places, looks_discrete
+from fedcircuits.schema.grids.sketch import looks_discrete
 from fedcircuits.schema.schema import LABEL_BINS, label_grid, variable_grid
 
 
@@ -157,7 +160,7 @@ def test_edges_apart_by_rounding_only_are_one() -> None:
 
 def test_negative_numbers_mirror(rng: np.random.Generator) -> None:
     x = rng.gamma(2.0, 1.5, 401)
-    plus, minus = Sketch.of(x).to_grid(n_bins=7), Sketch.of(-x).to_grid(n_bins=7)
+    plus, minus = (Sketch.of(y).to_grid(n_bins=7, has_zero=False) for y in (x, -x))
     assert plus.edges.size == minus.edges.size == 8
     np.testing.assert_allclose(minus.edges[[0, -1]], -plus.edges[[-1, 0]])
     assert minus.tails[0] == pytest.approx(plus.tails[1], rel=0.05)  # ties at the tenth
@@ -401,14 +404,82 @@ def test_a_grid_agreed_over_groups_keeps_mean_and_spread_of_a_long_tail(
     spread = np.sqrt(mass @ (grid.variances() + (grid.moments(1) - mean) ** 2))
     assert abs(mean - x.mean()) < 0.02 * x.std()
     assert spread == pytest.approx(x.std(), rel=0.1)
-    tail = x > grid.edges[-1]
-    assert tail.sum() >= 5
-    assert grid.moments(1)[grid.encode(x[tail])[0]] == pytest.approx(x[tail].mean(), rel=0.15)
+    states = grid.encode(x)
+    outer = states >= states[np.argsort(x)[-5]]  # of the five largest, and of all beside them
+    masses = np.bincount(states[outer], minlength=grid.n_states) / outer.sum()
+    assert masses @ grid.moments(1) == pytest.approx(x[outer].mean(), rel=0.15)
+
+
+def test_a_light_tail_of_groups_ends_where_its_spread_says() -> None:
+    """Five rows of even places say no more than that: no tail wider than an exponential's."""
+    x = np.concatenate([np.zeros(900), np.linspace(10, 20, 40)])
+    grid = Sketch.merge([Sketch.of(x, min_rows=40)]).to_grid()
+    assert 18 < grid.edges[-1] < 25
+    assert grid.floor == 0.0
+
+
+# --- floors --------------------------------------------------------------------------------------
+
+
+def skewed(n: int, rng: np.random.Generator) -> FloatArray:
+    """Amounts: never negative, densest near zero."""
+    return rng.gamma(0.8, 30.0, n)
+
+
+@pytest.mark.parametrize("min_rows", [1, 5])
+@pytest.mark.parametrize("integer", [False, True])
+@pytest.mark.parametrize("zeros", [0.0, 0.6])
+def test_a_column_without_a_number_below_zero_ends_there(
+    min_rows: int, integer: bool, zeros: float, rng: np.random.Generator
+) -> None:
+    x = np.where(rng.random(2000) < zeros, 0.0, skewed(2000, rng))
+    x = np.ceil(x) if integer else x
+    sketches = [Sketch.of(x[at::2], min_rows=min_rows) for at in range(2)]
+    grid = Sketch.merge(sketches).to_grid(integer=integer)
+    mass = np.bincount(grid.encode(x), minlength=grid.n_states) / x.size
+    assert grid.floor == 0.0
+    assert mass @ grid.mass_between(-np.inf, 0.0) < 1e-14
+    mean = mass @ grid.moments(1)
+    assert abs(mean - x.mean()) < 0.01 * x.std()
+    drawn = grid.sample_within(np.repeat(np.arange(grid.n_states), 200), rng)
+    assert drawn.min() >= 0
+    # A value below is as the lowest state is, at next to no density: no error, no -inf.
+    state, log_within = grid.locate(np.array([-3.0]))
+    assert state[0] == grid.encode(np.array([0.0]))[0] == 0
+    assert -100 < log_within[0] < -30
+
+
+def test_a_number_with_a_sign_has_no_floor(rng: np.random.Generator) -> None:
+    """Sixty rows two and a half spreads above zero: below it there may be a row by chance."""
+    x = rng.normal(2.5, 1.0, 400)
+    x = x[x > 0][:60]
+    assert Sketch.of(x).to_grid().floor == -np.inf
+    assert Sketch.of(np.append(skewed(300, rng), -1.0)).to_grid().floor == -np.inf
+
+
+def test_one_client_below_zero_takes_the_floor_from_all(rng: np.random.Generator) -> None:
+    parts = [skewed(300, rng), skewed(300, rng), np.array([])]
+    assert Sketch.merge([Sketch.of(p) for p in parts]).to_grid().floor == 0.0
+    parts[1] = parts[1] - 5
+    assert Sketch.merge([Sketch.of(p) for p in parts]).to_grid().floor == -np.inf
+
+
+def test_dates_have_no_floor(rng: np.random.Generator) -> None:
+    seconds = skewed(300, rng)  # after 1970
+    assert Sketch.of(seconds).to_grid(has_zero=False).floor == -np.inf
+
+
+def test_a_sketch_that_hides_numbers_below_zero_is_none(rng: np.random.Generator) -> None:
+    told = Sketch.of(rng.normal(0, 1, 100))
+    assert told.never_below.size == 0
+    fault = replace(told, never_below=np.zeros(1)).fault()
+    assert fault is not None
+    assert "below 0" in fault
 
 
 def test_places_of_a_tail_keep_mean_and_spread_above_its_neighbour() -> None:
     for spread in (0.2, 1.0, 1.8):
-        places = _tail_places(8, 1.0, spread)
+        places = tail_places(8, 1.0, spread)
         assert places.mean() == pytest.approx(0.0, abs=1e-12)
         assert places.std() == pytest.approx(spread, rel=1e-6)
         assert places.min() >= -1.0

@@ -282,7 +282,7 @@ void grid_locate(int64_t n, const double *x, const int64_t *ends, const double *
       level += tilt[at] * ((value * unit - low[at] * unit) / (high[at] * unit - low[at] * unit));
     }
     within[i] = level;
-    *in_tails += state >= 0 && (state == ends[5] || state == ends[6]);
+    *in_tails += state >= 0 && (state == ends[5] || state == ends[6] || value < edges[0]);
   }
 }
 

@@ -246,4 +246,5 @@ def variable_grid(
         atom_share=atom_share,
         # The few states of a label are classes, whose quantiles are asked for by the thousand.
         decimals=variable.decimals if atom_share is None else None,
+        has_zero=variable.time is None,
     )

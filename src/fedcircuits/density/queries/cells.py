@@ -55,13 +55,20 @@ def grid_cells(grid: Grid) -> list[Region]:
         bins[-2] = Interval(bins[-2].low, bins[-2].high, True, True)
         bins[-1] = Interval(bins[-1].low, inf, False, False)
     without = NumberSet.of(atoms, integer=grid.integer).complement()
-    points: list[Region] = [NumberSet.of([a], integer=grid.integer) for a in atoms]
-    spans: list[Region] = [NumberSet.of([b], integer=grid.integer).meet(without) for b in bins]
-    if grid.tails[0] == 0:
+    points = [NumberSet.of([a], integer=grid.integer) for a in atoms]
+    spans = [NumberSet.of([b], integer=grid.integer).meet(without) for b in bins]
+    if grid.at_floor:  # what lies below belongs to the lowest state
+        if grid.atoms.size and grid.atom_states[0] == 0:
+            points[0] = NumberSet.of([bins[0], atoms[0]], integer=grid.integer)
+        else:
+            at = next(at for at, span in enumerate(spans) if at and not span.is_empty)
+            held = [bins[0], *spans[at].intervals]
+            spans[at] = NumberSet.of(held, integer=grid.integer)
+    if grid.tails[0] == 0 or grid.at_floor:
         spans = spans[1:]
     if grid.tails[1] == 0:
         spans = spans[:-1]
-    last: list[Region] = [NumberSet((), True, grid.integer)] if grid.missing else []
+    last = [NumberSet((), True, grid.integer)] if grid.missing else []
     return [cell for cell in (*points, *spans, *last) if not cell.is_empty]
 
 

@@ -64,6 +64,7 @@ class DecimalGrid(Grid):
             missing=whole.missing,
             tilts=whole.tilts,
             shapes=whole.shapes,
+            floor=whole.floor / scale,
             decimals=decimals,
         )
 
@@ -87,6 +88,7 @@ class DecimalGrid(Grid):
             missing=self.missing,
             tilts=self.tilts,
             shapes=self.shapes,
+            floor=float(np.rint(self.floor * self._scale)),
         )
 
     @cached_property
@@ -128,8 +130,12 @@ class DecimalGrid(Grid):
 
     def locate(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
         """State (n,) of each value, -1 for none, and its log-density (n,) given the state."""
-        state, log_within = self._whole.locate(self._steps(x))
-        return state, log_within + self._log_steps[state]
+        steps = self._steps(x)
+        state, log_within = self._whole.locate(steps)
+        log_within += self._log_steps[state]
+        if self.at_floor and self._log_steps[0] == 0:  # below an atom values have a length
+            log_within[(steps < self._whole.floor) & (state == 0)] += self.decimals * log(10.0)
+        return state, log_within
 
     def mass_between(self, low: Any = -inf, high: Any = inf) -> FloatArray:
         """(..., n_states) P(low <= x < high | state) for ends (...,); 0 for the missing state."""
@@ -167,4 +173,4 @@ def grid_from_json(record: dict[str, Any]) -> Grid:
     if decimals is None:
         return grid
     parts = (grid.atoms, grid.edges, grid.tails, grid.integer, grid.missing)
-    return DecimalGrid(*parts, grid.tilts, grid.shapes, decimals=int(decimals))
+    return DecimalGrid(*parts, grid.tilts, grid.shapes, grid.floor, decimals=int(decimals))

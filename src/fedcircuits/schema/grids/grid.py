@@ -11,7 +11,9 @@ Lomax (Pareto II) density in an open tail. The base measure is counting measure 
 length elsewhere; on an integer grid it is counting measure on the integers throughout.
 
 Open tails are heavy on purpose: a value far outside the training range has a small positive
-density, not a cliff. Moments from the order of a tail's shape on are infinite.
+density, not a cliff. Moments from the order of a tail's shape on are infinite. A left tail may end
+at a *floor* (amounts and counts end at zero): what lies below belongs to the lowest state, of which
+it has a share too small to be drawn, with a Lomax density again.
 
 The methods `..._between` answer for the part of every state in a half-open interval [low, high). A
 closed upper end is written `np.nextafter(high, np.inf)`, an open lower one likewise.
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cached_property
-from math import inf
+from math import inf, log
 from typing import Any
 
 import numpy as np
@@ -30,14 +32,15 @@ from fedcircuits.arrays import Array, BoolArray, FloatArray, IntArray, IntegerAr
 from fedcircuits.native import kernels
 from fedcircuits.schema.grids.inside import Pieces, pieces_of
 from fedcircuits.schema.grids.shapes import places_in
-from fedcircuits.schema.grids.states import MISSING_CODE, TAIL_SHAPE, GridStates
+from fedcircuits.schema.grids.states import BELOW_FLOOR, MISSING_CODE, TAIL_SHAPE, GridStates
 from fedcircuits.schema.grids.tails import Tail
 
 
 class Grid(GridStates):
     """States of one numeric variable and the density within each of them.
 
-    Made from the attributes of `GridStates`: atoms, edges, tails, integer, missing, tilts, shapes.
+    Made from the attributes of `GridStates`: atoms, edges, tails, integer, missing, tilts, shapes,
+    floor.
     """
 
     # --- the density within a state -------------------------------------------------------------
@@ -108,6 +111,10 @@ class Grid(GridStates):
             rows = np.flatnonzero(state == number)
             if rows.size:
                 log_within[rows] = tail.log_density(x[rows])
+        if self._below is not None:
+            rows = np.flatnonzero((x < self.floor) & (state == 0))
+            if rows.size:
+                log_within[rows] = self._below.log_density(x[rows]) + log(BELOW_FLOOR)
 
     @property
     def compiled_parts(self) -> tuple[Array, ...]:
@@ -119,7 +126,7 @@ class Grid(GridStates):
         """Addresses of what the compiled loop reads, and the arrays they belong to."""
         missing = self.n_states - 1 if self.missing else -1
         sizes = [self.edges.size, self.atoms.size, self.n_states, int(self.integer), missing]
-        tails = [number for number, _ in self._tails]
+        tails = [number for number, _ in self._tails]  # values below the lowest edge count too
         arrays = (
             np.array([*sizes, *tails, -1, -1], dtype=np.int64),
             *(self.edges, self.atoms, *self._numbering),
@@ -143,17 +150,38 @@ class Grid(GridStates):
         return [
             (
                 int(states[at]),
-                Tail(float(self.edges[at]), sign, scales[at], shapes[at], self.integer),
+                Tail(
+                    float(self.edges[at]),
+                    sign,
+                    scales[at],
+                    shapes[at],
+                    self.integer,
+                    inf if sign > 0 else float(self.edges[0] - self.floor),
+                ),
             )
             for at, sign in ends
-            if scales[at] > 0
+            if scales[at] > 0 and not (sign < 0 and self.at_floor)
         ]
+
+    @cached_property
+    def _below(self) -> Tail | None:
+        """What lies below the floor, a part of the lowest state."""
+        if self.floor == -inf:
+            return None
+        return Tail(self.floor, -1.0, self.tails[0], self.shapes[0], self.integer)
 
     # --- parts of states: everything about the values in [low, high) ------------------------------
 
     def mass_between(self, low: Any = -inf, high: Any = inf) -> FloatArray:
         """(..., n_states) P(low <= x < high | state) for ends (...,); 0 for the missing state."""
         low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
+        answer = self._masses_above(low, high)
+        if self._below is not None:
+            answer[..., 0] = np.minimum(answer[..., 0] + self._mass_below(low, high), 1.0)
+        return answer
+
+    def _masses_above(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        """(..., n_states) P(low <= x < high | state) without what lies below the floor."""
         answer = np.zeros((*low.shape, self.n_states))
         ends = low[..., None], high[..., None]
         answer[..., self._numbering[0]] = (ends[0] <= self.atoms) & (self.atoms < ends[1])
@@ -162,6 +190,12 @@ class Grid(GridStates):
         for state, tail in self._tails:
             answer[..., state] = tail.masses(low, high)
         return answer
+
+    def _mass_below(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        """(...,) P(low <= x < high, x below the floor | lowest state)."""
+        if self._below is None or not (low < self.floor).any():
+            return np.zeros(low.shape)
+        return np.asarray(BELOW_FLOOR * self._below.masses(low, high))
 
     def moments_between(self, low: Any, high: Any, order: int) -> FloatArray:
         """(..., n_states) E[x**order | state, low <= x < high]; 0 where that has no mass."""
@@ -174,7 +208,27 @@ class Grid(GridStates):
         for state, tail in self._tails:
             for at in np.ndindex(low.shape):
                 answer[(*at, state)] = tail.moment(float(low[at]), float(high[at]), order)
-        return np.where(self.mass_between(low, high) > 0, answer, 0.0)
+        above = self._masses_above(low, high)
+        answer = np.where(above > 0, answer, 0.0)
+        for at, share in self._shares_below(low, high, above):
+            assert self._below is not None
+            moment = self._below.moment(float(low[at]), float(high[at]), order)
+            answer[(*at, 0)] = (1 - share) * answer[(*at, 0)] + share * moment
+        return answer
+
+    def _shares_below(
+        self, low: FloatArray, high: FloatArray, above: FloatArray
+    ) -> list[tuple[tuple[int, ...], float]]:
+        """Of every interval with mass below the floor: its place and the share of that mass.
+
+        Args:
+            low: (...,) lower ends ...
+            high: (...,) ... and upper ends.
+            above: (..., n_states) masses above the floor.
+        """
+        below = self._mass_below(low, high)
+        places = (tuple(map(int, at)) for at in np.argwhere(below > 0))
+        return [(at, float(below[at] / (below[at] + above[(*at, 0)]))) for at in places]
 
     def variances_between(self, low: Any, high: Any) -> FloatArray:
         """(..., n_states) Var[x | state, low <= x < high], without cancellation."""
@@ -185,6 +239,18 @@ class Grid(GridStates):
         for state, tail in self._tails:
             for at in np.ndindex(low.shape):
                 answer[(*at, state)] = tail.variance(float(low[at]), float(high[at]))
+        if self._below is None or not (low < self.floor).any():
+            return answer
+        above = self._masses_above(low, high)
+        means = self.moments_between(np.maximum(low, self.floor), high, 1)
+        for at, share in self._shares_below(low, high, above):
+            ends = float(low[at]), float(high[at])
+            apart = self._below.moment(*ends, 1) - means[(*at, 0)] * (above[(*at, 0)] > 0)
+            answer[(*at, 0)] = (
+                (1 - share) * answer[(*at, 0)]
+                + share * self._below.variance(*ends)
+                + share * (1 - share) * apart**2
+            )
         return answer
 
     def sample_between(
@@ -195,13 +261,31 @@ class Grid(GridStates):
 
     def value_at(self, states: IntArray, low: Any, high: Any, u: FloatArray) -> FloatArray:
         """(n,) the value with share u (n,) of the mass that a state has in [low, high) below it."""
-        left = [state for state, tail in self._tails if tail.sign < 0]
-        outwards = np.isin(states, left)  # a tail is measured from its edge
-        return self._value(states, low, high, np.where(outwards, np.clip(1 - u, 0, 1 - 1e-16), u))
+        return self._value(states, low, high, u)
 
     def _value(self, states: IntArray, low: Any, high: Any, u: FloatArray) -> FloatArray:
-        """(n,) the value at share u (n,) of each state (n,), tails passed from their edges."""
+        """(n,) the value at share u (n,) of what each state (n,) has in [low, high)."""
         low, high = (np.broadcast_to(np.asarray(end, float), states.shape) for end in (low, high))
+        under = np.flatnonzero((states == 0) & (low < self.floor))
+        if under.size and self._below is not None:
+            below = self._mass_below(low[under], high[under])
+            above = self._masses_above(low[under], high[under])[:, 0]
+            share = below / np.maximum(below + above, 1e-300)
+            goes = u[under] < share
+            u = u.copy()
+            u[under] = np.where(goes, u[under], u[under] - share) / np.where(
+                goes, share, np.maximum(1 - share, 1e-300)
+            )
+            answer = self._above(states, low, high, u)
+            rows = under[goes]
+            answer[rows] = self._below.draw(_outwards(u[rows]), low[rows], high[rows])
+            return answer
+        return self._above(states, low, high, u)
+
+    def _above(
+        self, states: IntArray, low: FloatArray, high: FloatArray, u: FloatArray
+    ) -> FloatArray:
+        """(n,) the value at share u (n,) of what states (n,) have in [low, high) above a floor."""
         at_atom = np.full(self.n_states, MISSING_CODE)
         at_atom[self._numbering[0]] = self.atoms
         answer = at_atom[states]
@@ -211,7 +295,8 @@ class Grid(GridStates):
             answer[rows] = self.pieces.draw(bins, u[rows], low[rows], high[rows])
         for state, tail in self._tails:
             rows = np.flatnonzero(states == state)
-            answer[rows] = tail.draw(u[rows], low[rows], high[rows])
+            shares = _outwards(u[rows]) if tail.sign < 0 else u[rows]
+            answer[rows] = tail.draw(shares, low[rows], high[rows])
         return answer
 
     def modes_between(self, low: float = -inf, high: float = inf) -> tuple[FloatArray, FloatArray]:
@@ -225,6 +310,8 @@ class Grid(GridStates):
             value[state] = self.pieces.mode(number, low, high, self.atoms)
         for state, tail in self._tails:
             value[state] = tail.mode(low, high)
+        if self._below is not None and not high > self.floor:
+            value[0] = self._below.mode(low, high)
         found, log_density = self.locate(value)
         inside = (low <= value) & (value < high)
         inside |= (value == MISSING_CODE) & (high == inf) & (low == -inf)
@@ -260,6 +347,7 @@ class Grid(GridStates):
             "missing": self.missing,
             "tilts": self._tilts.tolist(),
             "shapes": list(self.shapes),
+            **({} if self.floor == -inf else {"floor": self.floor}),
         }
 
     @staticmethod
@@ -274,4 +362,10 @@ class Grid(GridStates):
             # Files written before bins had a shape: even bins, tails of shape 4.
             tilts=record.get("tilts"),
             shapes=tuple(record.get("shapes", (TAIL_SHAPE, TAIL_SHAPE))),
+            floor=float(record.get("floor", -inf)),
         )
+
+
+def _outwards(u: FloatArray) -> FloatArray:
+    """(n,) shares along the axis as shares of a left tail, which is passed from its edge."""
+    return np.clip(1 - u, 0, 1 - 1e-16)

@@ -2,22 +2,24 @@
 
 Bins have about equal rows at first. Where the rows of a bin depart from the truncated exponential
 of their mean, the bin is cut in two at the place of the largest departure, so that the distribution
-function of the grid stays close to that of the rows everywhere. Outer bins are smaller, and an
-outer bin whose rows spread more widely than any exponential is left open: a Lomax tail with the
-mean and the spread of those rows.
+function of the grid stays close to that of the rows everywhere. Outer bins are smaller, and some
+are left open (`outer_bins.py`).
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema.grids import shapes
+from fedcircuits.schema.grids.column import Column, Points
 from fedcircuits.schema.grids.grid import Grid
+from fedcircuits.schema.grids.outer_bins import LEAST_ROWS, ends_of
 from fedcircuits.schema.grids.states import TAIL_SHAPE
 
 MAX_BINS = 48
@@ -28,7 +30,6 @@ ASKED_LEVELS = (0.05, 0.5, 0.95)
 LONG = 3.0  # times the median bin: such a bin keeps its mean whatever the chance
 # Shares of the rows beyond the outer edges and beyond the next ones.
 OUTER_SHARES = (0.0025, 0.01)
-LEAST_ROWS = 5  # in a bin that is not one of equal rows
 # A bin is cut where it departs from its rows by this share of all rows, and by this many standard
 # deviations of a share of its own rows.
 DEPARTURE, CLEARLY = 0.002, 0.8
@@ -36,53 +37,8 @@ CUT_ROUNDS = 4
 # Share of all squares about the mean that the rows of a bin may have about theirs, in a grid whose
 # states are predicted.
 SQUARES = 5e-4
-# A tail is open where the distances of its rows have a coefficient of variation above this (that of
-# an exponential is 1); shapes stay between these, from just enough for a variance to nearly
-# exponential.
-OPEN_VARIATION = 1.05
-SHAPES = (2.02, 20.0)
 # A column of atoms all but equal gets a bin around them of this share of their size.
 PAD = 0.05
-
-
-@dataclass(frozen=True)
-class Points:
-    """The values of a column that are no atoms, in order, or means of groups of neighbours.
-
-    Attributes:
-        values: (m,) increasing.
-        rows: (m,) rows behind each.
-        spreads: (m,) standard deviation of the rows behind each.
-    """
-
-    values: FloatArray
-    rows: FloatArray
-    spreads: FloatArray
-
-
-@dataclass(frozen=True)
-class Column:
-    """What is known of a column.
-
-    Attributes:
-        atoms: (k,) values with a point mass.
-        atom_rows: (k,) rows behind each.
-        points: the others.
-        ends: lowest and highest value, or those of the groups' means.
-        known: whether `ends` are the range of the rows, lower and upper.
-        scales: scale of the tails beyond the range.
-        n_rows: rows with a value.
-        outer: least rows of an open tail, lower and upper: groups of rows stay whole there.
-    """
-
-    atoms: FloatArray
-    atom_rows: FloatArray
-    points: Points
-    ends: tuple[float, float]
-    known: tuple[bool, bool]
-    scales: tuple[float, float]
-    n_rows: float
-    outer: tuple[float, float] = (0.0, 0.0)
 
 
 def make_grid(
@@ -100,6 +56,7 @@ def make_grid(
     """
     points, atoms = column.points, column.atoms
     edges, tails, tail_shapes = np.array(column.ends), column.scales, (TAIL_SHAPE, TAIL_SHAPE)
+    floor = column.floor if domain is None else -inf
     if points.values.size:
         count = n_bins or int(np.clip(points.rows.sum() // ROWS_PER_BIN, 4, MAX_BINS))
         refine = n_bins is None and points.rows.sum() >= REFINE_ROWS
@@ -113,11 +70,13 @@ def make_grid(
             # A few values beside many atoms (mostly zeros) carry the spread of the column.
             few = n_bins is None and column.n_rows >= REFINE_ROWS and atoms.size > 0
             sides = [side for side in (0, 1) if refine or few or not column.known[side]]
-            edges, tails, tail_shapes = _with_open_tails(column, edges, integer, sides)
+            ends = ends_of(column, edges, integer, sides)
+            edges, tails, tail_shapes = ends.edges, ends.scales, ends.shapes
+            points = ends.points
     elif domain is None and not integer:
         edges, tails = _padded(edges, tails)
     if integer:
-        edges = np.round(edges)
+        edges = np.round(edges) + 0.0  # without a negative zero
     if domain is not None:
         low, high = _ends(domain, integer)
         edges = np.concatenate([edges, [v for v in (low, high) if np.isfinite(v)]])
@@ -125,7 +84,9 @@ def make_grid(
     edges = _apart(np.unique(edges))
     if edges.size == 1 and (integer or tails == (0.0, 0.0)):
         atoms = edges  # one value, and tails that own none of it: it is all there is
-    grid = Grid(atoms, edges, tails, integer, missing, None, tail_shapes)
+    if floor > edges[0] or not tails[0] > 0 or (edges.size == 1 and atoms.size == 0):
+        floor = -inf
+    grid = Grid(atoms, edges, tails, integer, missing, None, tail_shapes, floor)
     return _tilted(grid, points)
 
 
@@ -160,9 +121,12 @@ def _cuts(column: Column, n_bins: int, integer: bool, refine: bool) -> IntArray:
     if refine:
         for level in upto[_asked(column)] / total:
             levels[np.abs(levels - level).argmin()] = level
-        outer = [max(share * total, LEAST_ROWS) / total for share in OUTER_SHARES]
-        outer = [share for share in outer if LEAST_ROWS / total <= share < 0.75 / n_bins]
-        levels = np.concatenate([levels, outer, [1 - share for share in outer]])
+        lower, upper = (_outer_shares(total, whole, n_bins) for whole in column.outer)
+        # With whole groups, no fewer rows than asked for lie beyond.
+        places = np.searchsorted(upto, total * (1 - upper) + 1e-9, side="right") - 1
+        if column.outer[1]:
+            upper = 1 - upto[places[places >= 0]] / total
+        levels = np.concatenate([levels, lower, 1 - upper])
     cuts = np.searchsorted(upto / total, np.sort(levels) - 1e-12)
     cuts = np.unique(cuts[cuts < values.size - 1])
     for _ in range(CUT_ROUNDS if refine else 0):
@@ -171,6 +135,19 @@ def _cuts(column: Column, n_bins: int, integer: bool, refine: bool) -> IntArray:
             break
         cuts = np.union1d(cuts, more)
     return cuts
+
+
+def _outer_shares(total: float, whole: float, n_bins: int) -> FloatArray:
+    """Shares of the rows beyond the outer edges of one side.
+
+    Args:
+        total: rows of the points.
+        whole: rows of the largest outermost group, which no edge is to go through.
+        n_bins: bins of equal rows.
+    """
+    least = max(LEAST_ROWS, whole) / total
+    shares = np.maximum(OUTER_SHARES, least)
+    return np.asarray(shares[shares < max(0.75 / n_bins, 1.5 * least)])
 
 
 def _with_few_squares(points: Points, cuts: IntArray, most: int) -> IntArray:
@@ -240,78 +217,6 @@ def _departures(column: Column, cuts: IntArray, integer: bool) -> IntArray:
         of_this = np.flatnonzero(mine == bin_)
         found.append(int(inner[of_this[off[of_this].argmax()]]))
     return np.array(found, dtype=np.int64)
-
-
-def _with_open_tails(
-    column: Column, edges: FloatArray, integer: bool, sides: list[int]
-) -> tuple[FloatArray, tuple[float, float], tuple[float, float]]:
-    """The edges without an outer one where an open tail follows the outer rows better.
-
-    Args:
-        column: what is known of it.
-        edges: of the bins.
-        integer: whether the variable lives on the integers.
-        sides: that may be open, 0 the lower and 1 the upper.
-    """
-    points, atoms = column.points, column.atoms
-    scales, tail_shapes = list(column.scales), [TAIL_SHAPE, TAIL_SHAPE]
-    outside = [False, False]
-    for side in sides:
-        if edges.size - outside[0] < 3:
-            continue  # at least one bin stays
-        while True:
-            edge = edges[-2] if side else edges[1]
-            if integer and side:
-                edge -= 1  # the last bin owns its upper edge
-            beyond = points.values > edge if side else points.values < edge
-            rows = points.rows[beyond]
-            if rows.sum() >= column.outer[side] - 1e-9 or edges.size - outside[0] <= 3:
-                break
-            edges = np.delete(edges, -2 if side else 1)
-        if atoms.size and (atoms[-1] > edge if side else atoms[0] < edge):
-            continue  # the edges enclose the atoms
-        if rows.sum() < LEAST_ROWS:
-            continue
-        distance = np.abs(points.values[beyond] - edge) - 0.5 * integer
-        mean = float((rows * distance).sum() / rows.sum())
-        if not mean > 0:
-            continue
-        squares = (distance / mean) ** 2 + (points.spreads[beyond] / mean) ** 2
-        variation = float((rows * squares).sum() / rows.sum()) - 1  # squared coefficient
-        shape = float(np.clip(2 * variation / max(variation - 1, 1e-9), *SHAPES))
-        if variation <= 1:
-            shape = SHAPES[1]
-        if column.known[side] and _fits_a_bin(
-            abs(column.ends[side] - edge), mean, variation, shape
-        ):
-            # Beyond the range the density goes on falling as it does in the outer bin.
-            scales[side] = mean * (TAIL_SHAPE - 1)
-            continue
-        tail_shapes[side], scales[side] = shape, mean * (shape - 1)
-        outside[side] = True
-    inner = slice(int(outside[0]), edges.size - int(outside[1]))
-    edges = edges[inner].copy()
-    if integer and outside[1]:
-        edges[-1] -= 1
-    return edges, (scales[0], scales[1]), (tail_shapes[0], tail_shapes[1])
-
-
-def _fits_a_bin(length: float, mean: float, variation: float, shape: float) -> bool:
-    """Whether a bin of this length follows distances better than an open tail of this shape does.
-
-    Args:
-        length: of the bin.
-        mean: of the distances from its inner edge.
-        variation: squared coefficient of variation of the distances.
-        shape: of the tail.
-    """
-    if variation > OPEN_VARIATION**2:
-        return False
-    tilt = shapes.tilt_of_mean(np.array(min(mean / length, 1.0)))
-    of_bin = float(shapes.place_variance(tilt)) / float(shapes.mean_place(tilt)) ** 2
-    of_tail = shape / (shape - 2)
-    off = abs(of_bin - variation)
-    return off <= 0.2 * variation or off <= abs(of_tail - variation)
 
 
 def _tilted(grid: Grid, points: Points) -> Grid:

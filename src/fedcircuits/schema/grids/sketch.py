@@ -10,16 +10,17 @@ over to make one point, they are not sent at all. Rows are counted, whatever the
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fedcircuits.arrays import BoolArray, FloatArray, IntArray
+from fedcircuits.arrays import BoolArray, FloatArray
+from fedcircuits.schema.grids.column import Column, Points
 from fedcircuits.schema.grids.decimals import DecimalGrid
 from fedcircuits.schema.grids.grid import Grid
-from fedcircuits.schema.grids.make_grid import Column, Points, make_grid, unseen_grid
+from fedcircuits.schema.grids.groups import MAX_POINTS, grouped, outer_rows, points_apart
+from fedcircuits.schema.grids.make_grid import make_grid, unseen_grid
 
 FEW_VALUES = 12  # this many distinct values, each twice on average, are discrete at once ...
 SOME_VALUES = 48  # ... so are these, if they repeat ...
@@ -33,10 +34,7 @@ STANDS_OUT, NEIGHBOURS = 4.0, 5
 # in a short table the share alone would make an atom of every single value.
 HEAVY_SHARE = 0.0025
 OTHERS_SHARE = 0.05  # share of the rows that may be sent as means in a discrete column
-MAX_POINTS = 4096
-MOST_APART = 8  # points that stand for one group of rows
-FEW_GROUPS = 3  # fewer are not drawn apart
-EVEN_END = 3**0.5  # where rows that lie evenly end, in standard deviations from their mean
+OUTER_SHARE = 0.01  # of the rows, that outermost groups may be to stay together
 
 
 def looks_discrete(n_distinct: int, n_rows: float) -> bool:
@@ -73,8 +71,9 @@ class Sketch:
         point_spreads: (m,) standard deviation of the rows behind each point.
         ends: (2,) lowest and highest value where single rows may be sent, otherwise (0,).
         exact: whether every value is sent as it is, with no mean of several and none left out.
-        outer: (2,) rows of the largest outermost group of a client, lower and upper; of merged
-            sketches.
+        outer: (2,) rows of the outermost groups of all clients, lower and upper, or of the largest
+            where all are too many; of merged sketches.
+        never_below: (1,) zero where no row is below zero, otherwise (0,).
     """
 
     heavy: FloatArray
@@ -85,11 +84,12 @@ class Sketch:
     ends: FloatArray
     exact: bool = True
     outer: FloatArray = field(default_factory=lambda: np.zeros(2))
+    never_below: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def fault(self) -> str | None:
         """Return what is wrong with a sketch that somebody sent, None where nothing is."""
         pairs = ((self.heavy, self.heavy_rows), (self.points, self.point_rows))
-        every = (*pairs[0], *pairs[1], self.point_spreads, self.ends)
+        every = (*pairs[0], *pairs[1], self.point_spreads, self.ends, self.never_below)
         if any(part.ndim != 1 or part.dtype.kind != "f" for part in every):
             return "not lists of numbers"
         if not all(np.isfinite(part).all() for part in every):
@@ -99,6 +99,9 @@ class Sketch:
         for values, rows in pairs:
             if values.size != rows.size or (rows <= 0).any() or (np.diff(values) < 0).any():
                 return "values without rows, or not in order"
+        below = any((part < 0).any() for part in (self.heavy, self.points, self.ends))
+        if self.never_below.size and (below or self.never_below.tolist() != [0.0]):
+            return "numbers below 0 where none is said to be"
         return "spreads below 0" if (self.point_spreads < 0).any() else None
 
     @property
@@ -114,13 +117,15 @@ class Sketch:
         values, inverse, holders = np.unique(x, return_inverse=True, return_counts=True)
         rows = np.bincount(inverse, weights, minlength=values.size).astype(float)
         listed = _is_atom(rows) & (holders >= min_rows)
-        points, point_rows, spreads = _group(
+        points, point_rows, spreads = grouped(
             values[~listed], rows[~listed], holders[~listed], min_rows, rows.sum() / MAX_POINTS
         )
         exact = int(listed.sum()) + points.size == values.size
         # Only where single rows may be sent is the range sent.
         ends = values[[0, -1]] if min_rows <= 1 and values.size else values[:0]
-        return Sketch(values[listed], rows[listed], points, point_rows, spreads, ends, exact)
+        positive = np.zeros(int(values.size > 0 and values[0] >= 0))
+        heavy = values[listed], rows[listed]
+        return Sketch(*heavy, points, point_rows, spreads, ends, exact=exact, never_below=positive)
 
     @staticmethod
     def merge(sketches: list[Sketch], domain: tuple[float, float] | None = None) -> Sketch:
@@ -137,7 +142,15 @@ class Sketch:
         heavy_rows = np.bincount(
             inverse, np.concatenate([s.heavy_rows for s in sketches]), minlength=heavy.size
         ).astype(float)
-        apart = [_apart(s, domain) for s in sketches]
+        apart = [
+            points_apart(
+                (s.points, s.point_rows, s.point_spreads),
+                float(np.ptp(s.heavy)) if s.heavy.size else np.inf,
+                domain,
+                s.never_below.size > 0,
+            )
+            for s in sketches
+        ]
         points, point_rows, spreads = (np.concatenate(parts) for parts in zip(*apart, strict=True))
         order = np.argsort(points, kind="stable")
         ends = np.zeros(0)
@@ -148,9 +161,13 @@ class Sketch:
             ends = np.array([every.min(), every.max()])
         exact = all(s.exact for s in sketches)
         rest = points[order], point_rows[order], spreads[order]
-        grouped = [s.point_rows for s in sketches if s.points.size and not s.exact]
-        outer = np.max([np.zeros(2), *(rows[[0, -1]] for rows in grouped)], axis=0)
-        return Sketch(heavy, heavy_rows, *rest, ends, exact, outer)
+        groups_of = [outer_rows(s.point_rows) for s in sketches if s.points.size and not s.exact]
+        groups = np.array([np.zeros(2), *groups_of])
+        few = OUTER_SHARE * float(heavy_rows.sum() + point_rows.sum())
+        outer = np.maximum(groups.max(axis=0), np.minimum(groups.sum(axis=0), few))
+        seen = [s for s in sketches if s.n_rows > 0]
+        positive = np.zeros(int(len(seen) > 0 and all(s.never_below.size for s in seen)))
+        return Sketch(heavy, heavy_rows, *rest, ends, exact, outer, positive)
 
     def to_grid(
         self,
@@ -161,6 +178,7 @@ class Sketch:
         missing: bool = False,
         atom_share: float | None = None,
         decimals: int | None = None,
+        has_zero: bool = True,
     ) -> Grid:
         """The grid: a state per value where values repeat, quantile bins elsewhere.
 
@@ -172,12 +190,14 @@ class Sketch:
             atom_share: share of the rows from which a value is an atom, by default a small one;
                 given for a label, whose long bins are cut on.
             decimals: with which all values are written, None if not with a small number.
+            has_zero: whether zero means anything, so that it may be a floor; of dates it does not.
         """
         if decimals is not None and not integer and self.n_rows:
             scale = 10.0**decimals
             ends = None if domain is None else (_steps(domain[0], scale), _steps(domain[1], scale))
+            options: dict[str, Any] = {"atom_share": atom_share, "has_zero": has_zero}
             whole = self._in_steps(scale).to_grid(
-                integer=True, domain=ends, n_bins=n_bins, missing=missing, atom_share=atom_share
+                integer=True, domain=ends, n_bins=n_bins, missing=missing, **options
             )
             return DecimalGrid.of_steps(whole, decimals)
         if self.n_rows == 0:
@@ -195,6 +215,7 @@ class Sketch:
             self._tail_scales(*ends),
             self.n_rows,
             (float(self.outer[0]), float(self.outer[1])),
+            0.0 if has_zero and self.never_below.size else -np.inf,
         )
         return make_grid(
             column,
@@ -216,6 +237,7 @@ class Sketch:
             np.rint(self.ends * scale),
             self.exact,
             self.outer,
+            self.never_below,
         )
 
     def _range(self) -> tuple[tuple[float, float], tuple[bool, bool]]:
@@ -293,93 +315,3 @@ def _on_integers(points: Points) -> Points:
     rows = np.bincount(inverse, shares, values.size).astype(float)
     wide = np.bincount(inverse, shares * spreads, values.size) / rows
     return Points(values, rows, wide)
-
-
-def _apart(
-    sketch: Sketch, domain: tuple[float, float] | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Points in place of groups of one client, with the same rows, means and spreads.
-
-    Where points would leave the domain the group is narrower instead.
-
-    Evenly apart; an outer group wider than its neighbour is a tail: it begins where the neighbour
-    ends and falls off outwards. One or two groups that spread less than the values beside them that
-    repeat are what is left of these: they stay, so that a column of few values has a state each.
-
-    Returns:
-        The points in order, their rows, and spreads of zero.
-    """
-    means, rows, spreads = sketch.points, sketch.point_rows, sketch.point_spreads
-    among = float(np.ptp(sketch.heavy)) if sketch.heavy.size else np.inf
-    if means.size < FEW_GROUPS and spreads.max(initial=0.0) <= among:
-        return means, rows, spreads
-    values, shares = [], []
-    for at, (mean, count, spread) in enumerate(zip(means, rows, spreads, strict=True)):
-        n = int(np.clip(round(count), 1, MOST_APART)) if spread > 0 else 1
-        places = (np.arange(n) + 0.5) / n - 0.5
-        away = spread / (float(np.sqrt(np.mean(places**2))) or 1.0) * places
-        if means.size > 1 and at in (0, means.size - 1):
-            beside = 1 if at == 0 else means.size - 2
-            if spread > spreads[beside]:
-                # Rows of the neighbour, which is narrow, end about here.
-                room = max(abs(mean - means[beside]) - EVEN_END * spreads[beside], spread / 8)
-                away = _tail_places(n, room, spread)
-                away = -away[::-1] if at == 0 else away
-        if domain is not None and n > 1:
-            room = min((domain[0] - mean) / away[0], (domain[1] - mean) / away[-1])
-            away = away * max(0.0, min(1.0, room))
-        values.append(mean + away)
-        shares.append(np.full(n, count / n))
-    points, share = np.concatenate(values), np.concatenate(shares)
-    order = np.argsort(points, kind="stable")
-    return points[order], share[order], np.zeros(points.size)
-
-
-def _tail_places(n: int, room: float, spread: float) -> FloatArray:
-    """(n,) places about a mean, falling off upwards, none lower than -room; spread as given.
-
-    Powers of an exponential's quantiles: the larger the spread, the higher the power.
-    """
-    steps = -np.log1p(-(np.arange(n) + 0.5) / n)
-    low, high = 0.0, 30.0
-    for _ in range(40):
-        power = 0.5 * (low + high)
-        raised = (steps / steps[-1]) ** power
-        away = room * (raised / raised.mean() - 1.0)
-        low, high = (power, high) if away.std() < spread else (low, power)
-    return np.asarray(away)
-
-
-def _group(
-    values: FloatArray, rows: FloatArray, holders: IntArray, min_rows: int, least_weight: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Neighbouring values joined into means, each of `min_rows` rows and of `least_weight` or more.
-
-    What is left at the upper end joins the last group; too few rows for one group give none.
-
-    Returns:
-        The means, their rows and the standard deviations within the groups.
-    """
-    if holders.sum() < min_rows:
-        return values[:0], rows[:0], rows[:0]
-    if values.size <= MAX_POINTS and (holders >= min_rows).all():
-        return values, rows, np.zeros(values.size)
-    row_sum, weight_sum = np.cumsum(holders), np.cumsum(rows)
-    # Views: a search in them takes a quarter of the time that NumPy takes to start one.
-    row_view, weight_view = row_sum.data, weight_sum.data
-    starts = [0]
-    while True:  # at most MAX_POINTS rounds: a group has a share of the weight
-        before = starts[-1]
-        row_goal = min_rows + (row_view[before - 1] if before else 0)
-        weight_goal = least_weight + (weight_view[before - 1] if before else 0.0)
-        last = bisect_left(row_view, row_goal, before)
-        last = max(last, bisect_left(weight_view, weight_goal, before))
-        if last + 1 >= values.size or row_view[-1] - row_view[last] < min_rows:
-            break
-        starts.append(last + 1)
-    sums = np.add.reduceat(rows, starts)
-    shares = rows / np.repeat(sums, np.diff([*starts, values.size]))
-    means = np.add.reduceat(shares * values, starts)
-    away = values - np.repeat(means, np.diff([*starts, values.size]))
-    size = np.abs(away).max(initial=0.0) or 1.0  # squares are taken of numbers up to 1
-    return means, sums, size * np.sqrt(np.add.reduceat(shares * (away / size) ** 2, starts))

@@ -18,6 +18,9 @@ TAIL_SHAPE = 4.0  # of a tail nothing else is known of
 # because infinite input is refused.
 MISSING_CODE = inf
 
+# Share of the lowest state that lies below a floor: too little to be drawn or to count in a sum.
+BELOW_FLOOR = 1e-15
+
 
 @dataclass(frozen=True, eq=False)
 class GridStates:
@@ -32,6 +35,8 @@ class GridStates:
         tilts: (m - 1,) tilt of the density in each bin, towards its upper end where positive (see
             `fedcircuits.schema.grids.shapes`); None for 0 throughout.
         shapes: shape of the left and of the right tail.
+        floor: where the left tail ends, at most the lowest edge; -inf where it does not. What lies
+            below belongs to the lowest state, of which it has a share of BELOW_FLOOR.
     """
 
     atoms: FloatArray
@@ -41,6 +46,7 @@ class GridStates:
     missing: bool = False
     tilts: FloatArray | None = None
     shapes: tuple[float, float] = (TAIL_SHAPE, TAIL_SHAPE)
+    floor: float = -inf
 
     def __post_init__(self) -> None:
         atoms = np.array(self.atoms, dtype=float, order="C").reshape(-1)
@@ -69,6 +75,8 @@ class GridStates:
             )
         if len(self.shapes) != 2 or not all(1 < s < inf for s in self.shapes):
             faults.append(f"tail shapes must be two finite numbers > 1, found {self.shapes}")
+        if not faults and self.floor != -inf:
+            faults += self._floor_faults(atoms, edges)
         if faults:
             raise SchemaError("not a grid: " + "; ".join(faults))
         for array in (atoms, edges, tilts):
@@ -82,6 +90,18 @@ class GridStates:
         if self.n_states == 0:
             raise SchemaError("not a grid: no state is left (no atom, no bin, both tails closed)")
 
+    def _floor_faults(self, atoms: FloatArray, edges: FloatArray) -> list[str]:
+        """What is wrong with a floor."""
+        if not self.floor <= edges[0]:
+            return [f"a floor lies at or below the lowest edge, found {self.floor}"]
+        if not self.tails[0] > 0:
+            return ["a floor is where a left tail ends, and that side is closed"]
+        if self.integer and self.floor != np.round(self.floor):
+            return [f"an integer grid has an integer floor, found {self.floor}"]
+        if self.floor == edges[0] and edges.size == 1 and atoms.size == 0:
+            return ["above a floor at the lowest edge there is an atom or a bin"]
+        return []
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GridStates):
             return NotImplemented
@@ -89,8 +109,8 @@ class GridStates:
             np.array_equal(self.atoms, other.atoms)
             and np.array_equal(self.edges, other.edges)
             and np.array_equal(self._tilts, other._tilts)
-            and (self.tails, self.shapes, self.integer, self.missing)
-            == (other.tails, other.shapes, other.integer, other.missing)
+            and (self.tails, self.shapes, self.integer, self.missing, self.floor)
+            == (other.tails, other.shapes, other.integer, other.missing, other.floor)
         )
 
     def __hash__(self) -> int:
@@ -114,7 +134,7 @@ class GridStates:
         lower = np.concatenate([[-inf], self.edges])
         upper = np.concatenate([self.edges, [inf]])
         volume = np.empty(lower.size)
-        volume[0] = inf if self.tails[0] > 0 else 0.0
+        volume[0] = inf if self.tails[0] > 0 and not self.at_floor else 0.0
         volume[-1] = inf if self.tails[1] > 0 else 0.0
         if self.integer:
             inside = np.diff(self.edges)
@@ -144,7 +164,14 @@ class GridStates:
         rank[np.lexsort((is_interval, keys))] = np.arange(keys.size)
         of_interval = np.full(lower.size, -1, dtype=np.int64)
         of_interval[filled] = rank[self.atoms.size :]
+        if self.at_floor:
+            of_interval[0] = 0  # the lowest state owns what lies below it
         return rank[: self.atoms.size], of_interval
+
+    @property
+    def at_floor(self) -> bool:
+        """Whether the lowest edge is the floor, so that no left tail is left."""
+        return bool(self.floor == self.edges[0])
 
     @property
     def n_states(self) -> int:
@@ -169,8 +196,7 @@ class GridStates:
     @property
     def interval_states(self) -> IntArray:
         """States that are bins or tails, along the axis."""
-        of_interval = self._numbering[1]
-        return of_interval[of_interval >= 0]
+        return self._numbering[1][self._intervals[2] > 0]
 
     def _interval_of(self, x: FloatArray) -> IntArray:
         """Index of the interval that holds each number (atoms not considered)."""

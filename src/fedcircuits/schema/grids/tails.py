@@ -31,6 +31,7 @@ class Tail:
         scale: of the distance.
         shape: of the distance.
         integer: whether values are whole.
+        reach: the distance at which it ends, possibly infinite.
     """
 
     edge: float
@@ -38,10 +39,17 @@ class Tail:
     scale: float
     shape: float
     integer: bool
+    reach: float = inf
 
     def log_density(self, x: FloatArray) -> FloatArray:
         """Log-density (n,) of values (n,) of the tail."""
-        return log_density(np.abs(x - self.edge), self.scale, self.shape, self.integer)
+        at = log_density(np.abs(x - self.edge), self.scale, self.shape, self.integer)
+        return at if self.reach == inf else at - log(self._whole)
+
+    @property
+    def _whole(self) -> float:
+        """The mass of an endless tail up to where this one ends."""
+        return float(mass(np.array(0.0), np.array(self.reach), self.scale, self.shape))
 
     def distances(self, low: Any, high: Any) -> tuple[Any, Any]:
         """The distances (near, far] from the edge that make up the values in [low, high)."""
@@ -53,12 +61,13 @@ class Tail:
         )
         if self.integer and ahead:  # the integer at distance d stands for (d - 1, d]
             near, far = near - 1, far - 1
-        near = np.maximum(near, 0.0)
-        return near, np.maximum(far, near)
+        near = np.clip(near, 0.0, self.reach)
+        return near, np.clip(far, near, self.reach)
 
     def masses(self, low: FloatArray, high: FloatArray) -> FloatArray:
         """(...,) P(low <= x < high)."""
-        return mass(*self.distances(low, high), self.scale, self.shape)
+        inside = mass(*self.distances(low, high), self.scale, self.shape)
+        return inside if self.reach == inf else np.minimum(inside / self._whole, 1.0)
 
     def moment(self, low: float, high: float, order: int) -> float:
         """E[x**order | low <= x < high]; 0 where the interval has no mass."""

@@ -17,7 +17,10 @@ from fedcircuits.schema.images import pixel_columns, pixel_variable
 from fedcircuits.schema.schema import variable_grid
 from fedcircuits.schema.variable import is_often_missing
 
-SKETCH_PARTS = ("heavy", "heavy_rows", "points", "point_rows", "point_spreads", "ends")
+SKETCH_PARTS = (
+    *("heavy", "heavy_rows", "points", "point_rows", "point_spreads", "ends"),
+    "never_below",
+)
 
 
 def describe(

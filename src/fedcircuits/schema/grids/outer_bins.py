@@ -1,0 +1,212 @@
+"""The ends of a grid: outer bins that stay, open tails in their place, and the floor.
+
+An outer bin whose rows spread more widely than any exponential is left open: a Lomax tail with the
+mean and the spread of those rows. Where the range of the rows is not known (a client sends means of
+several rows) and they spread less than an exponential, the outer bin ends where its mean and spread
+say. A column with a floor has a bin down to it, or a tail that ends there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from fedcircuits.arrays import FloatArray
+from fedcircuits.schema.grids import shapes
+from fedcircuits.schema.grids.column import Column, Points
+from fedcircuits.schema.grids.states import TAIL_SHAPE
+from fedcircuits.schema.grids.tails import power_means
+
+# A tail is open where the distances of its rows have a coefficient of variation above this (that of
+# an exponential is 1); shapes stay between these, from just enough for a variance to nearly
+# exponential.
+OPEN_VARIATION = 1.05
+SHAPES = (2.02, 20.0)
+LIGHT_VARIATION = 0.9  # squared; below, an outer bin is given the length that has it
+LEAST_ROWS = 5  # in a bin that is not one of equal rows
+NEAR = 0.25  # of the outer bin: a bin whose range is known goes on to a floor this near
+BEYOND = 0.1  # of that length: mean distance of a row beyond it
+# Mean place in a bin: below, a truncated exponential is no bin's any more; above, no tail's.
+LEAST_PLACE, MOST_PLACE = 0.006, 0.45
+# Tilt of the shortest bin that a mean and a spread are given, which rises a little.
+MOST_TILT = 2.0
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The outer part of a grid.
+
+    Attributes:
+        edges: (m,) of the bins.
+        scales: of the tails, lower and upper.
+        shapes: of the tails.
+        floor: where the lower tail ends; -inf where it does not.
+        points: of the column, those of a bin that was given an end as their mean.
+    """
+
+    edges: FloatArray
+    scales: tuple[float, float]
+    shapes: tuple[float, float]
+    floor: float
+    points: Points
+
+
+@dataclass(frozen=True)
+class _Outer:
+    """The rows beyond the inner edge of an outer bin.
+
+    Attributes:
+        edge: the inner edge.
+        side: 0 for the lower, 1 for the upper bin.
+        mean: of the distances from it.
+        variation: squared coefficient of variation of the distances.
+    """
+
+    edge: float
+    side: int
+    mean: float
+    variation: float
+
+    @property
+    def shape(self) -> float:
+        """Of the Lomax tail with this spread, as far as there is one."""
+        if self.variation <= 1:
+            return SHAPES[1]
+        return float(np.clip(2 * self.variation / max(self.variation - 1, 1e-9), *SHAPES))
+
+
+def ends_of(column: Column, edges: FloatArray, integer: bool, sides: list[int]) -> Ends:
+    """The edges without an outer one where an open tail follows the outer rows better.
+
+    Args:
+        column: what is known of it.
+        edges: of the bins.
+        integer: whether the variable lives on the integers.
+        sides: that may be open, 0 the lower and 1 the upper.
+    """
+    points, floor = column.points, column.floor
+    scales, tail_shapes = list(column.scales), [TAIL_SHAPE, TAIL_SHAPE]
+    edges = edges.copy()
+    outside = [False, False]
+    for side in (0, 1):
+        if side not in sides and not (side == 0 and floor > -inf):
+            continue
+        edges, outer = _outer_rows(column, edges, integer, side, edges.size - outside[0])
+        if outer is None:
+            continue
+        ended = floor if side == 0 else -inf
+        length = abs(column.ends[side] - outer.edge)
+        near = not column.known[side] or outer.edge - ended <= (1 + NEAR) * length
+        if ended > -inf and near and _fits_a_bin(outer.edge - ended, outer):
+            edges[0], scales[0] = ended, outer.mean * (TAIL_SHAPE - 1)
+            continue
+        if side not in sides:
+            continue
+        if column.known[side] and _fits_a_bin(length, outer):
+            # Beyond the range the density goes on falling as it does in the outer bin.
+            scales[side] = outer.mean * (TAIL_SHAPE - 1)
+            continue
+        if not column.known[side] and outer.variation < LIGHT_VARIATION:
+            length = min(_length_of(outer), outer.edge - ended)
+            edges[-1 if side else 0] = outer.edge + (length if side else -length)
+            scales[side] = BEYOND * length * (TAIL_SHAPE - 1)
+            points = _as_mean(points, outer)
+            continue
+        tail_shapes[side], scales[side] = outer.shape, outer.mean * (outer.shape - 1)
+        if ended > -inf:
+            scales[0] = _scale_up_to(outer.edge - ended, outer)
+        outside[side] = True
+    inner = slice(int(outside[0]), edges.size - int(outside[1]))
+    edges = edges[inner].copy()
+    if integer:
+        edges = np.round(edges)
+        edges[-1] -= outside[1]
+    return Ends(edges, (scales[0], scales[1]), (tail_shapes[0], tail_shapes[1]), floor, points)
+
+
+def _outer_rows(
+    column: Column, edges: FloatArray, integer: bool, side: int, n_edges: int
+) -> tuple[FloatArray, _Outer | None]:
+    """The edges without those that go through an outermost group, and the rows beyond the next one.
+
+    None where there are too few edges or rows, or where atoms lie there, which edges enclose. Where
+    the range of the rows is not known, the edge moves out to the outermost atom instead.
+    """
+    points, atoms = column.points, column.atoms
+    if n_edges < 3:
+        return edges, None  # at least one bin stays
+    while True:
+        edge = float(edges[-2] if side else edges[1])
+        if integer and side:
+            edge -= 1  # the last bin owns its upper edge
+        beyond = points.values > edge if side else points.values < edge
+        rows = points.rows[beyond]
+        if rows.sum() >= column.outer[side] - 1e-9 or n_edges <= 3:
+            break
+        edges, n_edges = np.delete(edges, -2 if side else 1), n_edges - 1
+    if atoms.size and (atoms[-1] > edge if side else atoms[0] < edge):
+        if column.known[side]:
+            return edges, None
+        edge = float(atoms[-1] if side else atoms[0])  # the bin ends at the outermost atom
+        edges = edges.copy()
+        edges[-2 if side else 1] = edge + integer * side
+        beyond = points.values > edge if side else points.values < edge
+        rows = points.rows[beyond]
+    if rows.sum() < LEAST_ROWS:
+        return edges, None
+    distance = np.abs(points.values[beyond] - edge) - 0.5 * integer
+    mean = float((rows * distance).sum() / rows.sum())
+    if not mean > 0:
+        return edges, None
+    squares = (distance / mean) ** 2 + (points.spreads[beyond] / mean) ** 2
+    variation = float((rows * squares).sum() / rows.sum()) - 1
+    return edges, _Outer(edge, side, mean, variation)
+
+
+def _fits_a_bin(length: float, outer: _Outer) -> bool:
+    """Whether a bin of this length follows the distances better than an open tail does."""
+    place = outer.mean / length
+    if place > MOST_PLACE:
+        return True
+    if outer.variation > OPEN_VARIATION**2 or place < LEAST_PLACE:
+        return False
+    tilt = shapes.tilt_of_mean(np.array(place))
+    of_bin = float(shapes.place_variance(tilt)) / float(shapes.mean_place(tilt)) ** 2
+    of_tail = outer.shape / (outer.shape - 2)
+    off = abs(of_bin - outer.variation)
+    return off <= 0.2 * outer.variation or off <= abs(of_tail - outer.variation)
+
+
+def _length_of(outer: _Outer) -> float:
+    """The length of a bin whose truncated exponential has the mean and spread of the distances."""
+    low, high = -shapes.MAX_TILT, MOST_TILT
+    for _ in range(50):  # bisection: the coefficient of variation falls with the tilt
+        tilt = np.array(0.5 * (low + high))
+        wide = float(shapes.place_variance(tilt) / shapes.mean_place(tilt) ** 2) > outer.variation
+        low, high = (float(tilt), high) if wide else (low, float(tilt))
+    return outer.mean / float(shapes.mean_place(np.array(high)))
+
+
+def _as_mean(points: Points, outer: _Outer) -> Points:
+    """The points with one in place of the outer ones: their mean, which the bin is to keep."""
+    stay = points.values <= outer.edge if outer.side else points.values >= outer.edge
+    rows = points.rows[~stay]
+    mean = np.average(points.values[~stay], weights=rows)
+    at = int(np.searchsorted(points.values[stay], mean))
+    return Points(
+        np.insert(points.values[stay], at, mean),
+        np.insert(points.rows[stay], at, rows.sum()),
+        np.insert(points.spreads[stay], at, 0.0),
+    )
+
+
+def _scale_up_to(reach: float, outer: _Outer) -> float:
+    """The scale of a Lomax tail that ends at a distance and keeps the mean of the distances."""
+    low, high = np.log(outer.mean) - 5.0, np.log(reach) + 10.0
+    for _ in range(60):  # bisection: the mean grows with the scale
+        middle = 0.5 * (low + high)
+        mean = power_means(reach, float(np.exp(middle)), outer.shape, 1, False)[1]
+        low, high = (middle, high) if mean < outer.mean else (low, middle)
+    return float(np.exp(low))
