@@ -103,6 +103,9 @@ def _panel(axis: Any, experiment: Experiment, mine: pd.DataFrame, metric: str) -
     if across is not None or counted:
         axis.set_xscale("log")
         axis.set_xlabel(experiment.metrics.get(across, across) if across else "clients")
+        if across is None:
+            axis.set_xticks([int(name) for name in settings], settings)
+            axis.minorticks_off()
     else:
         axis.set_xticks(range(len(settings)), settings, rotation=30, ha="right")
         axis.set_xlim(-0.6, len(settings) - 0.4)

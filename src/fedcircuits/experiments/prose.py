@@ -16,7 +16,7 @@ WIDTH = 118  # of a line of a page
 PLACE = re.compile(r"\{([^{}]+)\}")
 DIGITS = {
     "log_likelihood": 2, "nats_to_centralised": 2, "relative_seconds": 2, "seconds": 1,
-    "seconds_slowest": 1, "bytes": 0, "device_gib": 2,
+    "seconds_slowest": 2, "bytes": 0, "device_gib": 2,
     "bytes_formula": 0, "bytes_a_row": 1, "parameters": 0, "nats_a_value": 3,
 }  # fmt: skip
 

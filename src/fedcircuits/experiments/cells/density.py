@@ -7,6 +7,7 @@ from typing import Any
 
 from fedcircuits.experiments import data, ours, scores
 from fedcircuits.experiments.experiment import Cell, Context, Experiment, published
+from fedcircuits.learners.hclt.learner import Hclt
 from fedcircuits.learners.learnspn import LearnSPN
 
 PIXELS = ("mnist", "digits")
@@ -50,6 +51,8 @@ def model_of(
     if cell.model == "published":
         learner = LearnSPN(**published(setting["split"], cell.data))
         return learner, {"agreement": "independent", "glueing": "combinatorial"}, None
+    if cell.model == "one tree":
+        return Hclt(n_trees=1), {}, label
     if cell.model == "joint":
         return "hclt", {"agreement": "joint"}, label
     return "hclt", {}, label
