@@ -135,14 +135,19 @@ def bytes_about_rows(ledger: Ledger) -> int:
     Of messages that bring models or tables too, what is about rows is counted as it goes on to
     its recipient, twice where it came with models.
     """
-    found = 0
+    found, to_pool = 0, False
     for entry in ledger.entries:
         down = entry.direction == "to client"
         whole = entry.phase in ("agreement", "validation") or entry.verb == "name_rows"
+        if entry.verb == "fit_trees_on_codes":
+            to_pool = True
         if whole or entry.verb == ("fit_tilt" if down else "score_tilt"):
-            found += entry.n_bytes
+            # Scores for a pool are counted with it.
+            found += 0 if entry.verb == "score_tilt" and to_pool else entry.n_bytes
         elif down and entry.verb in ("fit_trees_on_codes", "pool_across"):
             found += 2 * entry.n_bytes
+        if entry.verb == "pool_across":
+            to_pool = False
     return found
 
 

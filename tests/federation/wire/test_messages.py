@@ -203,3 +203,17 @@ def test_the_report_of_a_fit_says_all_but_its_time() -> None:
     bare = from_bytes(message.model_bytes(message.encoded(model)))
     assert bare.fit_report is None
     assert message.report_of(bare) == []
+
+
+def test_a_long_header_travels_compressed() -> None:
+    names = tuple(ModelName(JobId(JobKind.CLASSES, 0), cls) for cls in range(200))
+    asked = m.AskSealed(names, "rows", 12, "key", "step")
+    data = asked.to_bytes()
+    assert len(data) < 4000
+    assert same(m.AskSealed.from_bytes(data), asked)
+    record = encoding.unpack(data)
+    packed = record.arrays[message.HEADER]
+    for wrong in (packed[:-9], message.model_array(b"[1]"), message.model_array(b"{" * 100_000)):
+        broken = encoding.Record(record.kind, record.header, {message.HEADER: wrong})
+        with pytest.raises(StorageError, match="AskSealed message"):
+            m.AskSealed.from_bytes(encoding.pack(broken))

@@ -8,9 +8,11 @@ import pytest
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.wire.packing import (
     codes_per_word,
+    expand,
     pack_choice,
     pack_codes,
     packed_size,
+    squeeze,
     unpack_choice,
     unpack_codes,
 )
@@ -84,3 +86,23 @@ def test_a_choice_for_other_rows_is_refused() -> None:
     for wrong, n in ((packed, 65), (packed, 56), (packed.view(np.int8), 64)):
         with pytest.raises(StorageError, match=rf"expected {int(np.ceil(n / 8))} for {n} row"):
             unpack_choice(wrong, n)
+
+
+@pytest.mark.parametrize("n", [0, 1, 1000])
+def test_frequent_numbers_take_fewer_bits(n: int, rng: np.random.Generator) -> None:
+    symbols = rng.choice(256, n, p=np.r_[0.9, np.full(255, 0.1 / 255)]).astype(np.uint8)
+    packed = squeeze(symbols)
+    assert packed.size <= n // 2 + 3
+    np.testing.assert_array_equal(expand(packed, n), symbols)
+
+
+def test_squeezed_numbers_of_other_rows_are_refused(rng: np.random.Generator) -> None:
+    symbols = rng.integers(0, 9, 300).astype(np.uint8)
+    packed = squeeze(symbols)
+    for wrong, n in ((packed, 299), (packed, 301), (packed[:-1], 300), (packed.view(np.int8), 300)):
+        with pytest.raises(StorageError):
+            expand(wrong, n)
+    with pytest.raises(StorageError):
+        expand(np.concatenate([packed, packed]), 300)
+    with pytest.raises(StorageError, match="packed numbers"):
+        expand(squeeze(np.zeros(10_000_000, dtype=np.uint8)), 300)  # not unpacked whole

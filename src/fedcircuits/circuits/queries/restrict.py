@@ -56,23 +56,46 @@ def fold_evidence(
     """
     new = np.full(structure.n_nodes, -1, dtype=np.int64)
     new[: structure.n_leaves] = leaves
-    for node in np.flatnonzero(_possible(structure, log_prob)[structure.n_leaves :]):
-        edges = slice(structure.first_edge[node], structure.first_edge[node + 1])
-        children = structure.child[edges]
-        here = structure.n_leaves + node
-        kept = new[children] >= 0
-        if structure.is_sum[node]:
-            log_weight = structure.log_weight[edges] + log_prob[children]
-            kept &= log_weight > -np.inf
-            if kept.any():
-                # Normalised among themselves: far from all data log p(node) has no digits left
-                # for the logarithm of a weight.
-                share = log_weight[kept] - log_weight[kept].max()
-                share -= np.log(np.exp(share).sum())
-                new[here] = graph.sum(new[children][kept], share)
-        elif kept.any():
-            new[here] = graph.product(new[children][kept])
+    possible = _possible(structure, log_prob)[structure.n_leaves :]
+    for inner in structure.inner_by_level():
+        mine = inner[possible[inner]]
+        kinds = 2 * structure.arity[mine] + structure.is_sum[mine]
+        for kind in np.unique(kinds):
+            _fold(structure, log_prob, new, mine[kinds == kind], graph)
     return int(new[-1])
+
+
+def _fold(
+    structure: Structure,
+    log_prob: FloatArray,
+    new: IntArray,
+    nodes: IntArray,
+    graph: StructureBuilder,
+) -> None:
+    """Add inner nodes (k,) of one level, kind and arity to a graph; `new` gets their numbers."""
+    edges = structure.first_edge[nodes][:, None] + np.arange(structure.arity[nodes[0]])  # (k, r)
+    children = structure.child[edges]
+    is_sum = bool(structure.is_sum[nodes[0]])
+    kept = new[children] >= 0
+    if is_sum:
+        log_weight = structure.log_weight[edges] + log_prob[children]
+        kept &= log_weight > -np.inf
+    counts = kept.sum(axis=1)
+    for count in np.unique(counts[counts > 0]):
+        some = counts == count
+        here, left = structure.n_leaves + nodes[some], kept[some]
+        below = new[children[some]][left].reshape(-1, count)
+        if count == 1:  # one child is the node itself
+            new[here] = below[:, 0]
+        elif is_sum:
+            # Normalised among themselves: far from all data log p(node) has no digits left for
+            # the logarithm of a weight.
+            share = log_weight[some][left].reshape(-1, count)
+            share -= share.max(axis=1, keepdims=True)
+            share -= np.log(np.exp(share).sum(axis=1, keepdims=True))
+            new[here] = graph.sums(below, share)
+        else:
+            new[here] = graph.products(below)
 
 
 def _possible(structure: Structure, log_prob: FloatArray) -> BoolArray:

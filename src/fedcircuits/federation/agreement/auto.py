@@ -26,6 +26,7 @@ from fedcircuits.federation.agreement._shared.aligned import (
     aligned_rows,
     aligned_share,
     common_rows,
+    drawn,
 )
 from fedcircuits.federation.agreement._shared.heads_across import gain_of_head
 from fedcircuits.federation.agreement._shared.validation import (
@@ -51,7 +52,6 @@ from fedcircuits.federation.server.gauge import CLOSE_FOR_A_TRIAL
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.why import TAKEN, Candidate, Why
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import step
 from fedcircuits.federation.wire.transport import RefusedError
 
@@ -60,7 +60,7 @@ LABEL_PRIVATE = "label_private"  # of a rule; users write `label_use`
 LEAST_ALIGNED = 0.03
 TRIAL_ROWS, VALIDATION_ROWS, LEAST_VALIDATION_ROWS = 4000, 1500, 60
 # Where all candidates have one tilt, they differ in the density alone, by far more than its error.
-DENSITY_ROWS = 500
+DENSITY_ROWS = 256
 # Candidates whose log-loss is within this many nats a row of the best, over the root of the rows,
 # predict as well as it: .005 nats where 1,500 rows are compared, and more where chance does more.
 MARGIN = 0.2
@@ -109,9 +109,9 @@ def choose(
     tried = within_budget(rules, some.size, n_classes)
     if _share_a_tilt(server, tried):
         n_validation = min(DENSITY_ROWS, n_validation)
-    order = named_rng(server.seed, "auto").permutation(common)
+    order = drawn(server, "auto", common)
     judged = np.sort(order[:n_validation])
-    train = order[n_validation : n_validation + TRIAL_ROWS]
+    train = np.sort(order[n_validation : n_validation + TRIAL_ROWS])
     scores: dict[Rule, m.Judged] = {}
     tilts: dict[str, Tilt] = {}
     # The one that is taken most often comes last: what it sends of rows need not be sent again.

@@ -183,7 +183,9 @@ class Latent(Declared):
         classes = model.log_joint(indices).argmax(axis=1)
         n_classes = len(model.log_q)
         tables = {client: model.given_cluster(at) for at, client in enumerate(server.clients)}
-        assign_classes(server, server.clients, LATENT_CLASSES, numbers, classes, n_classes, tables)
+        assign_classes(
+            server, server.clients, LATENT_CLASSES, numbers, classes, n_classes, tables, indices
+        )
         return np.bincount(classes, minlength=n_classes).astype(float)
 
     def glue(self, fitted: FittedParts) -> tuple[CircuitBuilder, int]:

@@ -52,7 +52,7 @@ from fedcircuits.federation.wire.names import (
     ModelName,
 )
 from fedcircuits.federation.wire.noise import KeyedNoise
-from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
+from fedcircuits.federation.wire.packing import pack_codes
 from fedcircuits.federation.wire.randomised_response import randomise
 from fedcircuits.federation.wire.sealing import SealingKey
 from fedcircuits.federation.wire.seeds import named_rng
@@ -121,6 +121,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         self._use = None
         self._trial_clusters = {}
         self._groups, self._models, self._tilts, self._tilted = {}, {}, {}, {}
+        self._normalisers_of = {}
         self._counted = {}
         self._sessions = Sessions(name)
         self._branches = Branches(name)
@@ -215,7 +216,8 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         classes = drawn_classes(request.table, clusters, len(self._have()), rng)
         rows = self._aligned.chosen(request.choice)
         n_classes = request.table.shape[1]
-        classes[rows] = unpack_codes(request.classes, rows.size, n_classes)
+        index = np.zeros(len(classes), dtype=np.int64) if clusters is None else clusters
+        classes[rows] = request.classes_of(index[rows])
         counts = np.bincount(classes[classes >= 0], minlength=n_classes)
         classes[(classes >= 0) & (counts[classes] < self._least)] = -1
         classes = self._parts.grouped(classes)

@@ -6,10 +6,11 @@ import numpy as np
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density.tilt import n_states_of, states_of
+from fedcircuits.federation.client.kmeans import centres_of, nearest
 from fedcircuits.schema import Table
 
 MOST_ONE_HOT = 30  # categories beyond these share one indicator
-ROWS_FOR_KMEANS = 20_000
+ROWS_FOR_KMEANS = 12_000
 
 
 def features(table: Table) -> FloatArray:
@@ -69,8 +70,6 @@ def cluster_rows(
         least: rows of a cluster: a smaller one goes to its neighbours, as long as it has one.
         use: (n,) rows that centres are fitted to, None for all; the others go to the nearest.
     """
-    from sklearn.cluster import KMeans  # here: it takes a second to import
-
     X = features(table)
     counts = np.bincount(strata).astype(float)
     small = (counts > 0) & (counts < least)
@@ -86,8 +85,8 @@ def cluster_rows(
         some = rows if use is None or not use[rows].any() else rows[use[rows]]
         k = int(min(k, np.unique(X[some[:1000]], axis=0).shape[0]))
         some = some if some.size <= ROWS_FOR_KMEANS else rng.choice(some, ROWS_FOR_KMEANS, False)
-        found = KMeans(k, n_init=2, random_state=int(rng.integers(2**31))).fit(X[some])
-        own, k = _without_small(X[rows], found.cluster_centers_, found.predict(X[rows]), least)
+        C = centres_of(X[some], k, rng)
+        own, k = _without_small(X[rows], C, nearest(X[rows], C), least)
         index[rows] = len(stratum_of) + own
         stratum_of += [stratum] * k
     return index, np.array(stratum_of, dtype=np.int64)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcircuits.arrays import BoolArray, IntArray
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FedcircuitsError
@@ -50,6 +50,7 @@ class ClientState:
     _models: dict[ModelName, Density]
     _tilts: dict[str, Tilt]
     _tilted: dict[ModelName, tuple[Density, list[tuple[Density, float]]]]
+    _normalisers_of: dict[ModelName, tuple[Density, FloatArray]]  # (Y,) each
 
     def _have(self) -> Table:
         """The client's table on the agreed schema."""

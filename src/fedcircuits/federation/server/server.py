@@ -49,6 +49,7 @@ class Server(Holdings):
         setting: horizontal, vertical or hybrid.
         aligned: number in the federation of every aligned row, ascending, by client.
         named_rows: (client, name) of rows that a client has a name for.
+        drawn: (n,) numbers of rows in the order that was drawn for a purpose.
         in_use: (n,) aligned rows that fits are limited to; None for all.
         ledger: bytes so far.
         dropped: why a client is no longer in the run.
@@ -91,6 +92,7 @@ class Server(Holdings):
         self._sent_label: list[str] = []  # owners that have sent it to others
         self.aligned: dict[str, IntArray] = {}
         self.named_rows: set[tuple[str, str]] = set()
+        self.drawn: dict[str, IntArray] = {}
         self.in_use: IntArray | None = None
         # Who fitted tilts in turns to which rows, and the tilts: rules of a trial share them.
         self.fitted_tilts: dict[tuple[tuple[str, ...], bytes], dict[str, Tilt] | None] = {}

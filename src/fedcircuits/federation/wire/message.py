@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -18,6 +19,8 @@ from fedcircuits.federation.wire.ids import fingerprint
 
 AS_IT_IS, PACKED = b"=", b"z"  # first byte of a model inside a message
 PACKED_UP_TO = 16 * 2**20
+# A header of more bytes travels compressed, as an array of this name: lists of names repeat much.
+PACKED_FROM, HEADER = 1024, "="
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,9 @@ class Message:
         """
         arrays: Arrays = {}
         header = encode_fields(self, "", arrays)
+        text = json.dumps(header, allow_nan=False, sort_keys=True).encode()
+        if len(text) > PACKED_FROM:
+            header, arrays[HEADER] = {}, model_array(text)
         return encoding.pack(encoding.Record(type(self).__name__, header, arrays), answers)
 
     @classmethod
@@ -39,8 +45,11 @@ class Message:
         """Return the message in some bytes; anything else is a `StorageError`."""
         record = encoding.unpack(data, kind=cls.__name__, name="the message")
         try:
-            made: Self = decode_fields(cls, record.header, "", record.arrays)
-        except StorageError as error:
+            header = record.header
+            if HEADER in record.arrays:
+                header = json.loads(model_bytes(record.arrays[HEADER]))
+            made: Self = decode_fields(cls, header, "", record.arrays)
+        except (StorageError, ValueError, RecursionError) as error:
             raise StorageError(f"a {cls.__name__} message: {error}") from None
         return made
 
@@ -119,4 +128,4 @@ def model_bytes(array: Array) -> bytes:
             raise zlib.error("it is cut short")
         return found
     except zlib.error as error:
-        raise StorageError(f"a model came in a form that cannot be read: {error}") from None
+        raise StorageError(f"what came packed cannot be read: {error}") from None

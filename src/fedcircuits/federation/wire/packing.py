@@ -1,11 +1,14 @@
 """Small whole numbers, one for each row, in close to as few bits as they need.
 
 After alignment both sides know a client's aligned rows and their order, so nothing but the numbers
-themselves has to travel: clusters, latent classes and label codes in mixed radix (as many as fit
-into a word of 64 bits), choices of rows as one bit a row.
+themselves has to travel: clusters and label codes in mixed radix (as many as fit into a word of
+64 bits), numbers some of which are far more frequent than others in a Huffman code (latent classes
+given the cluster, codes of rows), choices of rows as one bit a row.
 """
 
 from __future__ import annotations
+
+import zlib
 
 import numpy as np
 
@@ -59,6 +62,24 @@ def unpack_codes(packed: Bytes, n: int, n_codes: int) -> IntArray:
     if rest.any():
         raise StorageError(f"packed numbers beyond {n_codes - 1}")
     return digits.reshape(-1)[:n]
+
+
+def squeeze(symbols: Bytes) -> Bytes:
+    """Numbers (n,) below 256 as bytes, frequent ones in fewer bits (DEFLATE's Huffman code)."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, zlib.Z_HUFFMAN_ONLY)
+    return np.frombuffer(packer.compress(symbols.tobytes()) + packer.flush(), dtype=np.uint8)
+
+
+def expand(packed: Bytes, n: int) -> Bytes:
+    """Inverse of `squeeze`; a `StorageError` where the bytes are not n such numbers."""
+    unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        found = unpacker.decompress(packed.tobytes(), n + 1) if packed.dtype == np.uint8 else b""
+    except zlib.error as error:
+        raise StorageError(f"packed numbers that cannot be read: {error}") from None
+    if len(found) != n or not unpacker.eof or unpacker.unused_data:
+        raise StorageError(f"{packed.size} bytes of packed numbers, expected those of {n} row(s)")
+    return np.frombuffer(found, dtype=np.uint8)
 
 
 def pack_choice(chosen: BoolArray) -> Bytes:

@@ -1,7 +1,8 @@
 """What several rules need about aligned rows: who holds them, and in which cluster they are.
 
 A client knows its aligned rows in the order of the federation; nothing that is sent about them
-names a row. A message about some of them comes with a choice, one bit a row.
+names a row. A message about some of them comes with a choice, one bit a row, or with how they were
+drawn, where the client has all rows that these were drawn from.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import fingerprint
 from fedcircuits.federation.wire.names import CLUSTERS, Grouping
-from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
+from fedcircuits.federation.wire.packing import pack_codes, squeeze, unpack_codes
+from fedcircuits.federation.wire.seeds import drawn_order
+
+MOST_RANKED = 256  # classes whose ranks fit into a byte
 
 
 def common_rows(server: Server) -> IntArray:
@@ -55,10 +59,33 @@ def name_rows(server: Server, client: str, numbers: IntArray) -> str:
     """A name for some of a client's aligned rows (n,), sorted; the client is sent it once."""
     name = fingerprint(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())[:16]
     if (client, name) not in server.named_rows:
-        request = m.NameRows(name, server.choice(client, numbers))
+        draw = _draw_of(server, client, numbers)
+        choice = server.choice(client, numbers if draw is None else server.aligned[client])
+        request = m.NameRows(name, choice, draw)
         server.call(m.NAME_ROWS, {client: request})
         server.named_rows.add((client, name))
     return name
+
+
+def drawn(server: Server, what: str, numbers: IntArray) -> IntArray:
+    """Numbers of rows (n,), sorted, in an order that the seed draws for a purpose."""
+    order = numbers[drawn_order(numbers.size, server.seed, what)]
+    server.drawn[what] = order
+    return order
+
+
+def _draw_of(server: Server, client: str, numbers: IntArray) -> m.Draw | None:
+    """How a client can draw some of its aligned rows by itself; None where it takes bits."""
+    mine = server.aligned[client]
+    for what, order in server.drawn.items():
+        if order.size != mine.size or not np.isin(order, mine).all():
+            continue
+        inside = np.isin(order, numbers)
+        for rest in (False, True):
+            places = np.flatnonzero(inside != rest)
+            if places.size and places[-1] - places[0] + 1 == places.size:
+                return m.Draw(server.seed, what, int(places[0]), int(places[-1]) + 1, rest)
+    return None
 
 
 def assign_classes(
@@ -69,8 +96,12 @@ def assign_classes(
     classes: IntArray,
     n_classes: int,
     tables: Mapping[str, FloatArray] | None = None,
+    indices: IntArray | None = None,
 ) -> None:
     """Send clients the class of aligned rows, and r(l | k) to those with other rows too.
+
+    Of a row in cluster k some classes are far likelier than others: where clusters are given, a
+    class is sent as its rank among those of k, frequent ranks in fewer bits.
 
     Args:
         server: the run.
@@ -80,6 +111,7 @@ def assign_classes(
         classes: (n,) their classes.
         n_classes: R.
         tables: (K_c, R) r(l | k) by client, for the other rows.
+        indices: (n, C) cluster of each row at each client, as the client has it.
     """
     requests = {}
     for client in clients:
@@ -89,7 +121,15 @@ def assign_classes(
         table = tables[client].astype(np.float16) if alone and tables is not None else nothing
         choice = server.choice(client, numbers)
         packed, source = pack_codes(classes[mine], n_classes), CLUSTERS if tables else None
-        requests[client] = m.Assign(group, source, choice, packed, table)
+        ranks = np.zeros((0, n_classes), dtype=np.uint8)
+        if tables is not None and indices is not None and n_classes <= MOST_RANKED:
+            order = np.argsort(-tables[client], axis=1, kind="stable")  # (K, R)
+            place = np.argsort(order, axis=1)
+            index = indices[mine, server.clients.index(client)]
+            squeezed = squeeze(place[index, classes[mine]].astype(np.uint8))
+            if squeezed.size + order.size < packed.size:
+                packed, ranks = squeezed, order.astype(np.uint8)
+        requests[client] = m.Assign(group, source, choice, packed, table, ranks)
     server.call_unless_repeated(m.ASSIGN, requests)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from fedcircuits.arrays import IntArray
 from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.errors import ClientError
-from fedcircuits.federation.agreement._shared.aligned import aligned_rows, name_rows
+from fedcircuits.federation.agreement._shared.aligned import aligned_rows, drawn, name_rows
 from fedcircuits.federation.agreement._shared.keys import KEYS
 from fedcircuits.federation.agreement._shared.tilts import TRIES, fit_tilts, scored_by_others
 from fedcircuits.federation.client.label.tilting import tables_of
@@ -25,10 +25,9 @@ from fedcircuits.federation.server.heads import ClientHead, gains_for_certain
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.server.tilts import combined
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.federation.wire.steps import MANY, Step, step
 
-HELD_SHARE, MOST_HELD, LEAST_HELD = 0.2, 10_000, 200
+HELD_SHARE, MOST_HELD, LEAST_HELD = 0.2, 4_000, 200
 STEPS: tuple[Step, ...] = (
     *KEYS,
     step(m.NAME_ROWS, MANY),
@@ -256,7 +255,7 @@ def left_out(server: Server) -> tuple[dict[str, list[str]], str, IntArray]:
     groups = groups_of(server)
     pooler, rows = rows_to_pool(server, groups)
     n_held = min(MOST_HELD, int(HELD_SHARE * rows.size))
-    return groups, pooler, np.sort(named_rng(server.seed, "head").permutation(rows)[:n_held])
+    return groups, pooler, np.sort(drawn(server, "head", rows)[:n_held])
 
 
 def tilts_without(server: Server) -> dict[str, Tilt] | None:

@@ -22,7 +22,7 @@ from fedcircuits.federation.client.label.tilting import (
 from fedcircuits.federation.client.mailbox import Expected
 from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
-from fedcircuits.federation.wire.packing import pack_codes, unpack_codes
+from fedcircuits.federation.wire.packing import expand, squeeze
 from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
 
@@ -33,18 +33,23 @@ _NO_PIECE = m.Piece(np.zeros(0, dtype=np.uint8), "")
 
 
 def packed_row_codes(levels: FloatArray, leaves: FloatArray) -> Bytes:
-    """Return levels (n, Y - 1) and leaves (n,) as bytes."""
-    found = [pack_codes((column + LEVELS).astype(np.int64), 16) for column in levels.T]
-    return np.concatenate([*found, pack_codes(leaves.astype(np.int64), N_LEAVES)])
+    """Return levels (n, Y - 1) and leaves (n,) as bytes, frequent pairs in fewer bits.
+
+    The last level and the leaf, which follow each other, are one symbol; so is each other level.
+    """
+    symbols = (levels + LEVELS).astype(np.uint8)
+    symbols[:, -1] = symbols[:, -1] * N_LEAVES + leaves.astype(np.uint8)
+    return squeeze(np.ascontiguousarray(symbols.T).reshape(-1))
 
 
 def unpacked_row_codes(packed: Bytes, n_rows: int, n_classes: int) -> FloatArray:
     """Return the codes (n, Y) that `packed_row_codes` was given, the leaf last."""
-    parts = np.split(packed, n_classes) if packed.size % n_classes == 0 else []
-    if packed.dtype != np.uint8 or not parts:
-        raise StorageError(f"codes of {packed.size} bytes for {n_classes} classes")
-    found = [unpack_codes(part, n_rows, 16).astype(float) for part in parts]
-    return np.stack([*(each - LEVELS for each in found[:-1]), found[-1]], axis=1)
+    symbols = expand(packed, n_rows * (n_classes - 1)).reshape(n_classes - 1, n_rows).T.copy()
+    leaves = symbols[:, -1] % N_LEAVES
+    symbols[:, -1] //= N_LEAVES
+    if (symbols > 2 * LEVELS).any():
+        raise StorageError(f"codes beyond {2 * LEVELS}")
+    return np.column_stack([symbols.astype(float) - LEVELS, leaves.astype(float)])
 
 
 class HeadsAcross(ClientState):

@@ -28,7 +28,7 @@ TILT = "tilt"  # purpose of sealed scores
 LEVELS = 127  # of a score, to each side of zero
 MOST = 1e6  # of a score that another client sends
 # Levels of a score that goes to the client whose turn it is, and steps to place them.
-N_LEVELS, LLOYD_STEPS, BOOK = 16, 20, np.dtype("<f4")
+N_LEVELS, LLOYD_STEPS, BOOK = 8, 20, np.dtype("<f4")
 
 
 def tables_of(tilt: Tilt) -> m.TiltTables:
@@ -55,7 +55,7 @@ def packed_scores(scores: FloatArray) -> Bytes:
 
 
 def packed_levels(scores: FloatArray) -> Bytes:
-    """Return scores (n, Y) up to a constant a row in 4 bits each, the last class left out.
+    """Return scores (n, Y) up to a constant a row in 3 bits each, the last class left out.
 
     Levels are where the scores are (Lloyd's algorithm), so that few bits carry most of them.
     """
@@ -85,7 +85,7 @@ def unpacked_levels(packed: Bytes, shape: tuple[int, int]) -> FloatArray:
 
 
 def _levels_of(numbers: FloatArray) -> NDArray[np.float32]:
-    """(16,) levels in order that lie close to numbers (n,), by the mean of the squares."""
+    """(8,) levels in order that lie close to numbers (n,), by the mean of the squares."""
     if numbers.size == 0:
         return np.zeros(N_LEVELS, dtype=BOOK)
     known = np.sort(numbers)
@@ -182,10 +182,7 @@ class Tilting(ClientState):
     @handles(m.NORMALISERS)
     def _normalisers(self, request: m.AskNormalisers) -> m.Normalisers:
         """How much mass each tilted model has before it is divided by it."""
-        found = [
-            [log_z for _, log_z in self._tilted_models(replace(name, tilt=request.name))]
-            for name in request.models
-        ]
+        found = [self._log_z(replace(name, tilt=request.name)) for name in request.models]
         return m.Normalisers(np.array(found))
 
     def _model(self, name: ModelName) -> Density:
@@ -198,14 +195,28 @@ class Tilting(ClientState):
 
     def _tilted_models(self, name: ModelName) -> list[tuple[Density, float]]:
         """For every class a model tilted by tables, and its normaliser; made once for a fit."""
-        model = self._model(replace(name, tilt=""))
-        if name.tilt not in self._tilts:
-            raise FederationError(f"client {self.name!r} was not sent the tilt {name.tilt!r}")
+        model, tilt = self._to_tilt(name)
         kept = self._tilted.get(name)
         if kept is None or kept[0] is not model:
-            kept = (model, tilted_by_class(model, self._tilts[name.tilt]))
-            self._tilted[name] = kept
+            kept = self._tilted[name] = (model, tilted_by_class(model, tilt))
         return kept[1]
+
+    def _log_z(self, name: ModelName) -> FloatArray:
+        """(Y,) log of what each class of a model sums to under tables that were sent.
+
+        No tilted circuit is made for them: a trial needs no more.
+        """
+        model, tilt = self._to_tilt(name)
+        kept = self._normalisers_of.get(name)
+        if kept is None or kept[0] is not model:
+            kept = self._normalisers_of[name] = (model, masses_by_class(model, tilt)[0])
+        return kept[1]
+
+    def _to_tilt(self, name: ModelName) -> tuple[Density, Tilt]:
+        """The model and the tables of a tilted one."""
+        if name.tilt not in self._tilts:
+            raise FederationError(f"client {self.name!r} was not sent the tilt {name.tilt!r}")
+        return self._model(replace(name, tilt="")), self._tilts[name.tilt]
 
 
 def tilted_by_class(model: Density, tilt: Tilt) -> list[tuple[Density, float]]:
@@ -215,7 +226,7 @@ def tilted_by_class(model: Density, tilt: Tilt) -> list[tuple[Density, float]]:
         model: m, a circuit with tables of states for leaves.
         tilt: whose tables over the model's columns count.
     """
-    circuit, tables = _to_tilt(model, tilt)
+    circuit, tables = _tables_over(model, tilt)
     return [
         circuit.tilted({name: table[y] for name, table in tables.items()})
         for y in range(tilt.n_classes)
@@ -224,11 +235,11 @@ def tilted_by_class(model: Density, tilt: Tilt) -> list[tuple[Density, float]]:
 
 def masses_by_class(model: Density, tilt: Tilt) -> tuple[FloatArray, dict[str, FloatArray]]:
     """(Y,) log Z_y, and by column the masses (Y, states) of m(x) exp(sum_j g_yj(x_j)) / Z_y."""
-    circuit, tables = _to_tilt(model, tilt)
+    circuit, tables = _tables_over(model, tilt)
     return tilted_masses(circuit, tables, tilt.n_classes)
 
 
-def _to_tilt(model: Density, tilt: Tilt) -> tuple[Circuit, dict[str, FloatArray]]:
+def _tables_over(model: Density, tilt: Tilt) -> tuple[Circuit, dict[str, FloatArray]]:
     """A circuit, and the tables of its columns in the order of the tilt."""
     if not isinstance(model, Circuit):
         raise FederationError(f"a {type(model).__name__} has no tables of states to tilt")

@@ -229,7 +229,7 @@ class Validation(Tilting):
         scores = self._tilts[tilts.pop()].scores(rows)
         shared = scores.mean(axis=1, keepdims=True)
         constants = [
-            -self._tilted_models(replace(each, tilted_class=NONE))[each.tilted_class][1]
+            -float(self._log_z(replace(each, tilted_class=NONE))[each.tilted_class])
             for each in models
         ]
         return Evidence([e + shared for e in bases], scores - shared, np.array(constants))

@@ -51,9 +51,10 @@ class AlignedRows:
         """Return the rows that a packed choice selects."""
         return self.rows[unpack_choice(choice, self.rows.size)]
 
-    def name(self, name: str, choice: Bytes) -> None:
-        """Give a choice of rows a name for later messages."""
-        self._named[name] = self.chosen(choice)
+    def name(self, name: str, choice: Bytes, draw: m.Draw | None = None) -> None:
+        """Give a choice of rows, or those of them that are drawn, a name for later messages."""
+        rows = self.chosen(choice)
+        self._named[name] = rows if draw is None else rows[draw.of(rows.size)]
 
     def named(self, name: str) -> IntArray:
         """Return the rows that were given a name."""

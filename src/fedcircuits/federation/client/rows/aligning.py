@@ -45,7 +45,7 @@ class Aligning(ClientState):
 
     @handles(m.NAME_ROWS)
     def _name_rows(self, request: m.NameRows) -> m.Ready:
-        self._aligned.name(request.name, request.choice)
+        self._aligned.name(request.name, request.choice, request.draw)
         named = np.zeros(len(self._have()), dtype=bool)
         named[self._aligned.named(request.name)] = True
         self._counted[request.name] = self._parts.chosen(named)

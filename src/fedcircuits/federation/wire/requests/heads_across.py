@@ -225,7 +225,7 @@ FIT_CODE_TREES = declare(
                 "other clients",
                 Level.BOUNDED_CODES,
                 "to those who hold the row and other columns: 4 bits, and 4 for each class but one,"
-                " of the label's log-odds given its columns; to the label's holder 4 bits a class "
+                " of the label's log-odds given its columns; to the label's holder 3 bits a class "
                 "but one of left-out rows",
             ),
             Reveals("model", Level.AGGREGATES, "the trees"),
@@ -246,7 +246,7 @@ FIT_TREES_ON_CODES = declare(
             Reveals(
                 "other clients",
                 Level.BOUNDED_CODES,
-                "to the label's holder: 4 bits a class but one of left-out rows",
+                "to the label's holder: 3 bits a class but one of left-out rows",
             ),
             Reveals("model", Level.AGGREGATES, "the trees"),
         ),

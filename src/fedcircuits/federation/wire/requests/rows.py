@@ -5,19 +5,22 @@ What each reply reveals, and to whom, is in the declarations (`Verb`) at the end
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcircuits.arrays import Array
+from fedcircuits.arrays import Array, BoolArray, IntArray
+from fedcircuits.errors import StorageError
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.names import Grouping
+from fedcircuits.federation.wire.packing import expand, unpack_codes
 from fedcircuits.federation.wire.requests.handshake import (
     ROWS_AND_CLASSES,
     CountsClasses,
     Ready,
 )
 from fedcircuits.federation.wire.sealing import KEY_BYTES, are_digits
+from fedcircuits.federation.wire.seeds import drawn_order
 from fedcircuits.federation.wire.verbs import (
     Asked,
     Fields,
@@ -90,11 +93,45 @@ class Align(Message):
 
 
 @dataclass(frozen=True)
+class Draw:
+    """Some of n rows by their places in an order that a seed draws (`wire/seeds.py`).
+
+    Attributes:
+        seed: of the run.
+        what: purpose of the order.
+        first: first place.
+        last: place after the last.
+        rest: whether the rows at all other places are meant.
+    """
+
+    seed: int
+    what: str
+    first: int
+    last: int
+    rest: bool
+
+    def of(self, n: int) -> BoolArray:
+        """(n,) whether a row is meant."""
+        if not 0 <= self.first <= self.last <= n:
+            raise StorageError(f"places {self.first} to {self.last} of {n} rows")
+        chosen = np.full(n, self.rest)
+        chosen[drawn_order(n, self.seed, self.what)[self.first : self.last]] = not self.rest
+        return chosen
+
+
+@dataclass(frozen=True)
 class NameRows(Message):
-    """Server: a name for some of the aligned rows (one bit a row; no byte for all of them)."""
+    """Server: a name for some of the aligned rows.
+
+    Attributes:
+        name: for later messages.
+        choice: one bit a row, no byte for all of them.
+        draw: which of the rows so chosen are meant; None for all.
+    """
 
     name: str
     choice: Array
+    draw: Draw | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +180,8 @@ class Assign(CountsClasses):
     """Server: the class of chosen aligned rows (packed), and r(l | k) (K, R) for the others.
 
     The table has no row where the class of every row is sent; `source` is the grouping that has
-    the clusters k.
+    the clusters k. Where `ranks` (K, R) has rows, it has the classes of each cluster in the order
+    of how likely they are, and what is packed is the place of a row's class in it.
     """
 
     group: Grouping
@@ -151,6 +189,23 @@ class Assign(CountsClasses):
     choice: Array
     classes: Array
     table: Array
+    ranks: Array = field(default_factory=lambda: np.zeros((0, 0), dtype=np.uint8))
+
+    def classes_of(self, clusters: IntArray) -> IntArray:
+        """(n,) class of each chosen row, given the cluster (n,) that it is in at the client."""
+        n_classes = self.n_classes_counted()
+        if not self.ranks.size:
+            return unpack_codes(self.classes, clusters.size, n_classes)
+        places, K = expand(self.classes, clusters.size), len(self.ranks)
+        fits = self.ranks.shape == (K, n_classes) and self.ranks.dtype == np.uint8
+        if (
+            not fits
+            or (places >= n_classes).any()
+            or (self.ranks >= n_classes).any()
+            or not (clusters < K).all()
+        ):
+            raise StorageError(f"classes of rows in {K} cluster(s) that do not fit")
+        return self.ranks[clusters, places].astype(np.int64)
 
     @property
     def series(self) -> str:

@@ -1,7 +1,7 @@
 """Messages about the tilt of the label: fitted to a client's own columns, applied to its models.
 
 A client fits what each state of its columns adds to the log-odds of the classes, given the scores
-of the same rows from other clients' columns. These pass the server sealed, 4 bits a row and class
+of the same rows from other clients' columns. These pass the server sealed, 3 bits a row and class
 (`wire/sealing.py`); the tables themselves are aggregates and part of the model.
 """
 
@@ -250,7 +250,7 @@ SCORE_TILT = declare(
             Reveals(
                 "other clients",
                 Level.BOUNDED_CODES,
-                "to the client whose turn it is: 4 bits a class but one of each named row",
+                "to the client whose turn it is: 3 bits a class but one of each named row",
             ),
         ),
         keeps_reply=False,

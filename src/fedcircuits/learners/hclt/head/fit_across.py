@@ -26,9 +26,9 @@ from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, boost, b
 from fedcircuits.learners.hclt.sample import Sample
 
 FOLDS = 4
-# Least learning rate from `SOME_ROWS` on: trees are boosted six times, and take half the steps.
-# Two folds would save as much, but codes of trees of half the rows are worse.
-RATE_OF_MANY = 0.1
+# From `SOME_ROWS` on half of the rows are enough for codes, trees of all but the left-out rows
+# serve the model, and the least learning rate halves the steps.
+FOLDS_OF_MANY, RATE_OF_MANY = 2, 0.1
 # Trees that repeat numbers which are functions of the row: nothing is learned from noise.
 NUMBER_STEPS, NUMBER_RATE = 60, 0.15
 
@@ -38,7 +38,7 @@ class CodeTrees:
     """Trees over a client's own columns, and their outputs for its rows.
 
     Attributes:
-        trees: of all rows.
+        trees: of all rows, or of most where they are many.
         leaf: one small tree; its output is the number of the leaf.
         outputs: (n, K) of trees that were not boosted on the row.
         leaves: (n,) the leaf of every row.
@@ -76,13 +76,14 @@ def fit_code_trees(
     assert train.values is not None
     n_classes = int(every.labels.max()) + 1
     sizes, first = _boosted_until(out, train, n_classes, options, seed)
-    final = with_more_steps(sizes)
-    trees = _boosted(every, options, final, seed)
+    many = len(train.codes) >= SOME_ROWS
+    trees = first if many else _boosted(every, options, with_more_steps(sizes), seed)
     outputs = trees.outputs(rows.values)
     outputs[held] = first.outputs(rows.values[held])
-    fold_of = np.random.default_rng(seed).permutation(len(train.codes)) % FOLDS
+    n_folds = FOLDS_OF_MANY if many else FOLDS
+    fold_of = np.random.default_rng(seed).permutation(len(train.codes)) % n_folds
     out_of_fold = np.empty((len(train.codes), outputs.shape[1]))
-    for fold in range(FOLDS):
+    for fold in range(n_folds):
         inside, mine = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         some = _boosted(train.take(inside), options, sizes, seed + 1 + fold)
         out_of_fold[mine] = some.outputs(train.values[mine])
