@@ -242,15 +242,15 @@ def test_scores_come_back_within_half_a_step(rng: np.random.Generator) -> None:
     assert found.sum(axis=1) == pytest.approx(np.zeros(50))
 
 
-def test_scores_of_four_bits_come_back_with_a_hundredth_of_the_variance(
+def test_scores_of_three_bits_come_back_with_a_thirtieth_of_the_variance(
     rng: np.random.Generator,
 ) -> None:
     scores = rng.normal(size=(4000, 3)) * 3
     packed = packed_levels(scores)
-    assert packed.size == 2 * (4 * 16 + 4000 // 2)
+    assert packed.size == 2 * (4 * 8 + 8 * -(-4000 // 21))
     centred = scores - scores.mean(axis=1, keepdims=True)
     away = (unpacked_levels(packed, (4000, 3)) - centred)[:, :2]
-    assert (away**2).mean() < 0.015 * centred[:, :2].var()
+    assert (away**2).mean() < 0.04 * centred[:, :2].var()
     few = np.array([[0.0, 1.0], [2.0, 2.0], [0.0, 1.0]])  # no more values than levels: exact
     np.testing.assert_allclose(
         unpacked_levels(packed_levels(few), (3, 2)), few - few.mean(axis=1, keepdims=True)
