@@ -80,10 +80,10 @@ def _in_several_forms(texts: pd.Series[Any], name: str) -> pd.Series[Any] | None
     for sign in forms.index:
         some = texts[signs == sign]
         if sign != "iso":
-            dates = _with_month_names(some) if sign == "month" else _with_numbers(some, name)
-            if dates is None:
+            read = _with_month_names(some) if sign == "month" else _with_numbers(some, name)
+            if read is None:
                 return None
-            some = dates
+            some = read
         parts.append(some)
     rest = texts[~signs.isin(forms.index)]
     if rest.nunique() > MISSING_SPELLINGS:
