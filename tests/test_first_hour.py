@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from fedcircuits.cli.federation_file.lines import place
 from fedcircuits.cli.output import Output
 from fedcircuits.engines import ENGINES as KNOWN_ENGINES
 from fedcircuits.engines import LATER
-from fedcircuits.errors import FederationError, LearningError
+from fedcircuits.errors import FedcircuitsWarning, FederationError, LearningError
 from fedcircuits.federation.agreement.by_name import RULES as KNOWN_RULES
 from fedcircuits.report.meanings import MEANINGS, explained
 
@@ -318,6 +320,35 @@ def test_progress_true_draws_a_bar_on_standard_error(capsys: pytest.CaptureFixtu
     assert "100% done" in capsys.readouterr().err
     with pytest.raises(LearningError, match="progress is True, False or a function"):
         fc.learn(rows, progress=3)  # type: ignore[arg-type]
+
+
+def test_a_notebook_keeps_the_last_state_of_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    states: list[str] = []
+
+    class Handle:
+        def update(self, text: str) -> None:
+            states.append(text)
+
+    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
+    display.HTML = str  # type: ignore[attr-defined]
+    display.display = lambda *_, **__: Handle()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    with shown(True) as progress:
+        assert progress is not None
+        progress(0.25, "reading <a>")
+    assert states == [
+        '<progress value="0.250" max="1"></progress> 25% reading &lt;a&gt;',
+        '<progress value="1.000" max="1"></progress> 100% done',
+    ]
+
+
+def test_warnings_name_the_line_of_the_caller() -> None:
+    model = fc.learn(pd.DataFrame({"a": [1, 2, 3, 4] * 9}), learner="factorised")
+    with pytest.warns(FedcircuitsWarning, match="does not know: 'b'") as found:
+        model.log_prob(pd.DataFrame({"a": [1], "b": [2]}))
+    assert [each.filename for each in found] == [__file__]
 
 
 def test_text_bar_is_drawn_over_itself() -> None:

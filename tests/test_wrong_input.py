@@ -98,6 +98,7 @@ COMMANDS = [
         "one condition for each --given",
     ),
     (["query", "model.fc", "--probability", "sex=Malle"], "found 'Malle'"),
+    (["query", "model.fc", "--predict", "sex", "--given", "sex=Male"], "what --predict asks for"),
 ]
 
 
@@ -286,6 +287,11 @@ ASKED: list[tuple[str, Any, str]] = [
     ("progress of another sort", lambda _: fc.learn(people(), progress=3), "progress is True"),
     ("several labels", lambda _: fc.learn(people(), label=["sex"]), "name of one column"),  # type: ignore[arg-type]
     ("a table to load", lambda _: fc.load(people()), "takes the path of a model file"),
+    ("text for a share", lambda m: m.quantile("age", ["a"]), "p is a number or a list of numbers"),
+    ("text for a point", lambda m: m.cdf("age", "old"), "variable 'age': expected a number"),
+    ("a file to save that is none", lambda m: m.save(None), "path of a file, found NoneType"),
+    ("kinds as a list", lambda _: fc.learn(people(), kinds=["age"]), "kinds is a mapping"),  # type: ignore[arg-type]
+    ("domains as a text", lambda _: fc.learn(people(), domains="age"), "domains is a mapping"),  # type: ignore[arg-type]
     ("an ordinary array", lambda _: fc.learn(np.zeros((3, 2))), "needs names"),
 ]
 
@@ -301,3 +307,27 @@ def test_python_says_what_is_wrong(model: Any, what: str, ask: Any, message: str
 def test_there_are_enough_cases() -> None:
     assert min(map(len, (COMMANDS, FILES, REQUESTS, ASKED))) >= 10
     assert sum(map(len, (COMMANDS, FILES, REQUESTS, ASKED))) >= 40
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"n_states": 0},
+            "'n_states' of learner 'mixture' is a whole number >= 1 or None, found 0",
+        ),
+        ({"n_states": "many"}, "whole number >= 1 or None, found 'many'"),
+        ({"n_states": 2.5}, "whole number >= 1 or None, found 2.5"),
+        ({"n_trees": True}, "whole number >= 1 or None, found True"),
+        ({"smoothing": -1.0}, "'smoothing' .* is a number >= 0 or None, found -1.0"),
+        ({"smoothing": float("nan")}, "a number >= 0 or None, found nan"),
+        ({"head": "yes"}, "is True or False or None, found 'yes'"),
+        ({"aim": "speed"}, "is 'label' or 'density', found 'speed'"),
+        ({"validation_share": None}, "is a number >= 0, found None"),
+    ],
+)
+def test_options_of_a_learner_are_checked_by_their_type(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(FedcircuitsError, match=message):
+        fc.learn(people(), learner="mixture", **options)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
+from types import FrameType
 
 
 class FedcircuitsError(Exception):
@@ -108,6 +111,20 @@ class MissingExtraError(FedcircuitsError, ImportError):
 
 class FedcircuitsWarning(UserWarning):
     """The library made a choice that the user may want to know of."""
+
+
+def warn(message: str) -> None:
+    """Give a `FedcircuitsWarning` that names the line outside of the package that led to it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_ours(frame):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, FedcircuitsWarning, stacklevel=level)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Whether a frame runs code of this package, or of pandas and other libraries within it."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.split(".")[0] in ("fedcircuits", "pandas", "contextlib")
 
 
 def unknown_name(what: str, name: object, known: Iterable[str], owner: str = "") -> str:

@@ -154,6 +154,26 @@ def test_the_explorer_moves_with_evidence_and_agrees_with_the_library(
     assert complaints(browser) == []
 
 
+def test_the_explorer_asks_for_a_token_that_is_not_in_the_link(browser: Any, explorer: str) -> None:
+    looks(browser, 390, "light")
+    address, _, token = explorer.partition("#token=")
+    browser.get(address)
+    browser.execute_script("sessionStorage.clear()")
+    browser.get("about:blank")
+    browser.get(address)
+    wait_for(browser, "!document.getElementById('enter').hidden")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    say = "document.getElementById('token').value = arguments[0]; "
+    say += "document.getElementById('enter').requestSubmit();"
+    browser.execute_script(say, "wrong")
+    wait_for(browser, "document.getElementById('error').textContent.includes('not the token')")
+    browser.execute_script(say, token)
+    wait_for(browser, "document.querySelectorAll('.card svg').length === 3")
+    assert browser.execute_script("return document.getElementById('enter').hidden")
+    assert "token" not in browser.current_url
+    complaints(browser)  # the two refusals, which the browser notes
+
+
 def test_the_explorer_works_from_the_keyboard(browser: Any, explorer: str) -> None:
     from selenium.webdriver.common.keys import Keys
 

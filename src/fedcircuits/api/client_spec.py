@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 import secrets
-import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ import pyarrow as pa
 from fedcircuits import encoding, learners
 from fedcircuits.api.learn import colour_of, make_learner
 from fedcircuits.density import Learner, LearnsClassifier
-from fedcircuits.errors import FedcircuitsWarning, FederationError, SchemaError, StorageError
+from fedcircuits.errors import FederationError, SchemaError, StorageError, warn
 from fedcircuits.federation.client.client import Client
 from fedcircuits.federation.client.own_learner import MakeLearner
 from fedcircuits.federation.policy.guard import Guarded
@@ -103,11 +102,7 @@ class ClientSpec:
         if len(rows) == 0 or len(empty) == rows.shape[1]:
             return []  # an error of whoever guesses the kinds
         for name in empty:
-            warnings.warn(
-                f"client {self.name!r}: left out column {name!r}: no value in any row",
-                FedcircuitsWarning,
-                stacklevel=2,
-            )
+            warn(f"client {self.name!r}: left out column {name!r}: no value in any row")
         return empty
 
     def guarded(self, audit: Path | None = None) -> Client | Guarded:

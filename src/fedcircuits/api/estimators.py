@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
@@ -22,7 +21,7 @@ from fedcircuits.api.federate import federate
 from fedcircuits.api.learn import DEFAULT_LEARNER, learn, option_names
 from fedcircuits.arrays import Array
 from fedcircuits.density import Density, Learner
-from fedcircuits.errors import FedcircuitsWarning, UnknownCategoryError, unknown_name
+from fedcircuits.errors import UnknownCategoryError, unknown_name, warn
 from fedcircuits.learners.prepare import gaps_tell
 from fedcircuits.schema.cells import UNKNOWN_HINT
 from fedcircuits.schema.table import Unknown
@@ -139,7 +138,7 @@ class _CircuitEstimator(BaseEstimator):  # type: ignore[misc]
             return ask(frame, "error")
         except UnknownCategoryError as error:
             found = str(error).replace(UNKNOWN_HINT, "")
-            warnings.warn(f"taken as missing: {found}", FedcircuitsWarning, stacklevel=3)
+            warn(f"taken as missing: {found}")
             return ask(frame, "missing")
 
     def _with_missing(self, X: pd.DataFrame) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
@@ -14,7 +13,7 @@ from fedcircuits.api.open_engine import Clients, open_engine
 from fedcircuits.api.progress import Progress, shown
 from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings, Trust
 from fedcircuits.api.watched import Stages, Watched
-from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, unknown_name
+from fedcircuits.errors import ClientError, FederationError, unknown_name, warn
 from fedcircuits.federation.agreement import Rule, make_rule, refused_ones, with_label_use
 from fedcircuits.federation.agreement.newcomer import fit_like, together
 from fedcircuits.federation.agreement.planning import check_allowed, planner
@@ -233,11 +232,7 @@ class FederationRun:
             if self._rule_name == "product" or self.settings.operation != "mixture":
                 raise  # nothing can be done without it
             server.label_use = "used"
-            warnings.warn(
-                f"the label {server.label!r} is used and not sent (label_use='used'): {error}",
-                FedcircuitsWarning,
-                stacklevel=6,
-            )
+            warn(f"the label {server.label!r} is used and not sent (label_use='used'): {error}")
 
     def _planner(self, rule: Rule | None = None) -> Planner:
         """What makes the plan that clients consent to; for a given rule, or as the settings say."""
@@ -283,11 +278,7 @@ class FederationRun:
                 refused[rule] = str(error)
         if refused:
             reasons = "".join(f"\n  - {other.name}: {why}" for other, why in refused.items())
-            warnings.warn(
-                f"auto took the rule {rule.name!r}; policies of clients refuse:{reasons}",
-                FedcircuitsWarning,
-                stacklevel=5,
-            )
+            warn(f"auto took the rule {rule.name!r}; policies of clients refuse:{reasons}")
         return rule, fitted, why.with_refused(refused_ones(refused))
 
     def _glue(

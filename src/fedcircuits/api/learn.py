@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Any, cast
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -250,11 +252,44 @@ def make_learner(
         if name not in known:
             names = option_names(learner)
             raise LearningError(unknown_name("option", name, names, f"learner {learner!r}"))
+    kinds = get_type_hints(kind)
+    for name, value in options.items():
+        if (expected := _expected(name, value, kinds[name])) is not None:
+            raise LearningError(
+                f"option {name!r} of learner {learner!r} is {expected}, found {value!r}"
+            )
     try:
         made: Learner = kind(**{k: v for k, v in facts.items() if k in known}, **options)
     except TypeError as error:
         raise LearningError(f"learner {learner!r}: {error}") from None
     return made
+
+
+def _expected(name: str, value: object, kind: Any) -> str | None:
+    """Return what an option takes where a value is none of it, by the option's type."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    words = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
+    words[NoneType] = "None"
+    choices = [each for k in kinds if get_origin(k) is Literal for each in get_args(k)]
+    plain = [k for k in kinds if k in words]
+    if len(plain) + (len(choices) > 0) < len(kinds):  # of a type that is not checked here
+        return None
+    if value in choices or (value is None and NoneType in plain):
+        return None
+    least = 1 if name.startswith("n_") else 0
+    if isinstance(value, bool | np.bool_):
+        right = bool in plain
+    elif isinstance(value, int | np.integer | float | np.floating):
+        whole = isinstance(value, int | np.integer)
+        fits = float in plain or (whole and int in plain)
+        right = bool(fits and math.isfinite(value) and value >= least)
+    else:
+        right = isinstance(value, str) and str in plain
+    if right:
+        return None
+    texts = [words[k] + f" >= {least}" * (k in (int, float)) for k in plain if k is not NoneType]
+    texts += [repr(each) for each in choices] + ["None"] * (NoneType in plain)
+    return " or ".join(texts)
 
 
 def option_names(learner: str) -> list[str]:

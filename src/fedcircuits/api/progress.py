@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import IO
 
 from fedcircuits.errors import LearningError
@@ -31,7 +32,7 @@ def shown(progress: Progress | bool | None) -> Iterator[Progress | None]:
     if progress is not True:
         yield rising(progress)
         return
-    bar = TextBar(sys.stderr)
+    bar = _notebook_bar() or TextBar(sys.stderr)
     try:
         yield rising(bar.show)
     finally:
@@ -48,6 +49,39 @@ def rising(progress: Progress) -> Progress:
         progress(highest, words)
 
     return report
+
+
+def _notebook_bar() -> NotebookBar | None:
+    """Return a bar for the notebook this runs in; None where it runs in none."""
+    shell = sys.modules.get("IPython")
+    running = shell.get_ipython() if shell is not None else None
+    if running is None or not hasattr(running, "kernel"):
+        return None
+    from IPython.display import HTML, display  # type: ignore[import-not-found]
+
+    handle = display(HTML(""), display_id=True)
+    return NotebookBar(lambda text: handle.update(HTML(text)))
+
+
+class NotebookBar:
+    """A bar in the output of a notebook's cell, which keeps its last state alone.
+
+    Args:
+        update: shows HTML in place of what was shown before.
+    """
+
+    def __init__(self, update: Callable[[str], None]) -> None:
+        self._update = update
+
+    def show(self, fraction: float, words: str) -> None:
+        """Draw the bar."""
+        self._update(
+            f'<progress value="{fraction:.3f}" max="1"></progress> {fraction:.0%} {escape(words)}'
+        )
+
+    def close(self) -> None:
+        """Show a full bar."""
+        self.show(1.0, "done")
 
 
 class TextBar:

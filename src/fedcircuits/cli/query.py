@@ -71,6 +71,8 @@ def run(
         frame = chance.to_frame() if rows is not None else pd.DataFrame([{"probability": chance}])
         out.frame(f"P({' and '.join(value)} | evidence)", frame, output)
     elif question == "predict":
+        if rows is None and value in evidence:
+            raise QueryError(f"--given {value}: it is what --predict asks for; leave one of them")
         frame = evidence if rows is not None else _one_row(evidence)
         if isinstance(model, Density) and model.schema[value].outcomes is None:
             found, title = _of_number(model, value, frame, how), f"{value} given the evidence"

@@ -30,7 +30,7 @@ from fedcircuits.density.queries.completions import Completions
 from fedcircuits.density.queries.explanation import Explanation, explain
 from fedcircuits.density.queries.moments import Moments
 from fedcircuits.density.queries.probabilities import Probabilities
-from fedcircuits.errors import QueryError
+from fedcircuits.errors import QueryError, StorageError
 from fedcircuits.schema import Data, Table
 from fedcircuits.schema.shown import HEADS, html, some, variable_rows
 from fedcircuits.schema.table import Unknown
@@ -258,6 +258,8 @@ class Density(Probabilities, Moments, Completions):
 
     def save(self, path: str | Path) -> None:
         """Write the density to one file; `fedcircuits.load` reads it."""
+        if not isinstance(path, str | Path):
+            raise StorageError(f"save takes the path of a file, found {type(path).__name__}")
         encoding.write(Path(path), encoding.pack(self.to_record()))
 
     def draw(self, path: str | Path) -> None:

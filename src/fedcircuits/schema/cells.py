@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,12 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
-from fedcircuits.errors import (
-    DomainError,
-    FedcircuitsWarning,
-    SchemaError,
-    UnknownCategoryError,
-)
+from fedcircuits.errors import DomainError, SchemaError, UnknownCategoryError, warn
 from fedcircuits.schema.numbers import coerced
 from fedcircuits.schema.table import Unknown
 from fedcircuits.schema.times import from_numbers, to_numbers
@@ -130,12 +124,10 @@ def _nearest_category(
     nearest = np.abs(raw[~found, None] - numbers[None, :]).argmin(axis=1)
     codes = codes.copy()
     codes[~found] = nearest
-    warnings.warn(
+    warn(
         f"variable {variable.name!r}: took {int((~found).sum())} number(s) other than "
         f"{variable.categories[0]!r} and {variable.categories[1]!r} for the nearer of the two; "
-        "declare kind or domain if that is wrong",
-        FedcircuitsWarning,
-        stacklevel=6,
+        "declare kind or domain if that is wrong"
     )
     return codes, np.ones_like(found)
 
@@ -186,11 +178,9 @@ def encode_numbers(
         whole = np.round(raw)
         if (whole != raw).any():
             _refuse((whole != raw) & variable.declared, DomainError, "a whole number (count)")
-            warnings.warn(
+            warn(
                 f"variable {variable.name!r}: rounded {int((whole != raw).sum())} number(s) to "
-                "whole ones, as all training values were; declare it continuous if that is wrong",
-                FedcircuitsWarning,
-                stacklevel=5,
+                "whole ones, as all training values were; declare it continuous if that is wrong"
             )
             raw = whole
     return raw, np.ones(raw.size, dtype=bool)

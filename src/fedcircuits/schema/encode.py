@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
-from fedcircuits.errors import FedcircuitsWarning, SchemaError
+from fedcircuits.errors import SchemaError, warn
 from fedcircuits.schema.cells import CellError, encode_categories, encode_numbers, encode_values
 from fedcircuits.schema.events import Event, Region
 from fedcircuits.schema.table import Events, Table, Unknown
@@ -138,11 +137,7 @@ def _check_extra(schema: Schema, extra: list[str], frame: pd.DataFrame) -> None:
     if len(extra) == len(frame.columns):
         known = ", ".join(map(repr, schema.names[:12])) + (", ..." if len(schema) > 12 else "")
         raise SchemaError(f"the model knows none of the columns {listed}; it has {known}")
-    warnings.warn(
-        f"ignored {len(extra)} column(s) that the model does not know: {listed}",
-        FedcircuitsWarning,
-        stacklevel=4,
-    )
+    warn(f"ignored {len(extra)} column(s) that the model does not know: {listed}")
 
 
 def _take_events(

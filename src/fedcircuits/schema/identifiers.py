@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedcircuits.errors import FedcircuitsWarning
+from fedcircuits.errors import warn
 from fedcircuits.schema.grids.sketch import MANY_VALUES
 from fedcircuits.schema.times import time_of
 
@@ -44,11 +43,9 @@ def identifiers(frame: pd.DataFrame, declared: Collection[str] = ()) -> dict[str
             found[str(name)] = why
     if doubtful:
         shown = ", ".join(map(repr, doubtful))
-        warnings.warn(
+        warn(
             f"column(s) {shown} hold another whole number in every row: drop them if they are "
-            "keys of the rows, or declare their kind",
-            FedcircuitsWarning,
-            stacklevel=4,
+            "keys of the rows, or declare their kind"
         )
     return found
 
@@ -74,11 +71,9 @@ def left_out(
 def warn_of_left_out(found: Mapping[str, str]) -> None:
     """Warn of every column that is left out: by name, why."""
     for name, why in found.items():
-        warnings.warn(
+        warn(
             f"left out column {name!r}: {why}; learn it by naming its kind "
-            f"(kinds={{{name!r}: ...}}), or pass drop=[{name!r}] and this warning goes",
-            FedcircuitsWarning,
-            stacklevel=4,
+            f"(kinds={{{name!r}: ...}}), or pass drop=[{name!r}] and this warning goes"
         )
 
 

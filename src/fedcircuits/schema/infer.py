@@ -9,14 +9,13 @@ all values are written with a few decimals, the variable has that many.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedcircuits.errors import FedcircuitsWarning, SchemaError, unknown_name
+from fedcircuits.errors import SchemaError, unknown_name, warn
 from fedcircuits.schema.grids.decimals import decimals_of
 from fedcircuits.schema.grids.sketch import MANY_VALUES
 from fedcircuits.schema.numbers import coerced
@@ -45,6 +44,8 @@ def infer_variables(
 ) -> list[Variable]:
     """One variable for each column, in the order of the columns."""
     for what, named in (("kinds", kinds), ("domains", domains), ("units", units)):
+        if not isinstance(named, Mapping):
+            raise SchemaError(f"{what} is a mapping {{COLUMN: ...}}, found {named!r}")
         strangers = sorted(set(named) - set(frame.columns))
         if strangers:
             unknown = unknown_name("column", strangers[0], map(str, frame.columns), "the table")
@@ -116,11 +117,9 @@ def _infer_one(
     if kind in ("categorical", "binary"):
         categories = _categories(name, cells, kind, domain)
         if not declared and domain is None and len(categories) > max(MANY_VALUES, len(cells) / 2):
-            warnings.warn(
+            warn(
                 f"variable {name!r} has {len(categories)} categories in {len(cells)} rows; "
-                f"drop it if it is an identifier, or declare its kind{_missing_hint(cells)}",
-                FedcircuitsWarning,
-                stacklevel=5,
+                f"drop it if it is an identifier, or declare its kind{_missing_hint(cells)}"
             )
         levels = cells.cat if isinstance(cells.dtype, pd.CategoricalDtype) else None
         return Variable(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 
-from fedcircuits.errors import FedcircuitsWarning, SchemaConflictError
+from fedcircuits.errors import SchemaConflictError, warn
 from fedcircuits.schema.variable import Category, Kind, Variable, category_order
 
 
@@ -27,11 +26,9 @@ def _point_out_cases(held: Mapping[str, Mapping[str, Variable]]) -> None:
     for names in alike.values():
         if len(names) > 1 and not set.intersection(*(set(held[name]) for name in names)):
             shown = ", ".join(f"{name!r} (client {next(iter(held[name]))!r})" for name in names)
-            warnings.warn(
+            warn(
                 f"columns {shown} differ only by case or spaces and are taken for different "
-                "variables: rename one if they mean the same",
-                FedcircuitsWarning,
-                stacklevel=4,
+                "variables: rename one if they mean the same"
             )
 
 

@@ -22,7 +22,7 @@ from fedcircuits.density.evidence import (
 from fedcircuits.density.queries.cells import cells_of, search_quantile
 from fedcircuits.errors import QueryError
 from fedcircuits.schema import Table
-from fedcircuits.schema.cells import encode_values
+from fedcircuits.schema.cells import CellError, encode_values
 from fedcircuits.schema.events import Region, as_event, below, not_
 from fedcircuits.schema.numbers import as_float
 from fedcircuits.schema.table import Unknown
@@ -112,7 +112,10 @@ class Probabilities(TakesEvidence):
         column for each p. Of a variable of dates or times the answers are dates or times.
         """
         column = self._numeric(name)
-        shares = [as_float(each) for each in _listed(p)]
+        try:
+            shares = [as_float(each) for each in _listed(p)]
+        except (TypeError, ValueError):
+            raise QueryError(f"p is a number or a list of numbers, found {p!r}") from None
         odd = [each for each in shares if not 0 < each < 1]
         if odd:
             raise QueryError(f"p lies strictly between 0 and 1, found {odd[0]:g}")
@@ -234,9 +237,13 @@ class Probabilities(TakesEvidence):
         return column
 
     def _region(self, column: int, event: Any) -> Region:
-        region: Region = event.region(
-            self.schema.variables[column], partial(encode_values, unknown="error")
-        )
+        variable = self.schema.variables[column]
+        try:
+            region: Region = event.region(variable, partial(encode_values, unknown="error"))
+        except CellError as error:
+            raise error.kind(
+                f"variable {variable.name!r}: expected {error.expected}; found {event}"
+            ) from None
         return region
 
     def _masses(self, table: Table, column: int, regions: list[Region]) -> FloatArray:

@@ -6,7 +6,6 @@ Only gathered models can be saved; a model that stays at its client is an error.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
 from fedcircuits.density.tilt import Tilt, n_states_of
 from fedcircuits.encoding import Record
-from fedcircuits.errors import MALFORMED, FedcircuitsWarning, StorageError
+from fedcircuits.errors import MALFORMED, StorageError, warn
 from fedcircuits.federation.agreement import RULES
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
@@ -298,12 +297,10 @@ def _fitted_from_json(
             continue
         models[key] = decode(record.inner(f"beside.{at}.", entry))
     if header.get("calibration") is not None:
-        warnings.warn(
+        warn(
             "the file has a calibration of the label beside the density; this fedcircuits answers "
             "from the density alone, so probabilities of the label differ from those of the "
-            "version that saved it: train again",
-            FedcircuitsWarning,
-            stacklevel=2,
+            "version that saved it: train again"
         )
     schema, label = Schema.from_json(header["schema"]), header["label"]
     n_classes = n_states_of(schema[label]) if label in schema.names else 0

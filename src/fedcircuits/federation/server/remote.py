@@ -7,7 +7,6 @@ one message to each client (`AtClients.answer`), whatever the number of its mode
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +21,7 @@ from fedcircuits.density.batched import Question, ask
 from fedcircuits.density.conditioned import Conditioned
 from fedcircuits.density.tilt import Tilt, by_column
 from fedcircuits.encoding import Record
-from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, StorageError
+from fedcircuits.errors import ClientError, FederationError, StorageError, warn
 from fedcircuits.federation.client.label.tilting import tables_of
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
@@ -83,9 +82,7 @@ def asked_by_id(
 def warn_of_away(answered: Iterable[str], away: Mapping[str, str]) -> None:
     """Warns that some clients alone answered a query, and why the others did not."""
     why = "; ".join(away.values())
-    warnings.warn(
-        f"answered by {', '.join(answered)} alone; {why}", FedcircuitsWarning, stacklevel=4
-    )
+    warn(f"answered by {', '.join(answered)} alone; {why}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

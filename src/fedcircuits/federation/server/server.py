@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar
@@ -12,7 +11,7 @@ import numpy as np
 
 from fedcircuits.arrays import Bytes, IntArray
 from fedcircuits.density.tilt import Tilt
-from fedcircuits.errors import ClientError, FedcircuitsWarning, FederationError, StorageError
+from fedcircuits.errors import ClientError, FederationError, StorageError, warn
 from fedcircuits.federation.server.holdings import Holdings
 from fedcircuits.federation.server.merged_schema import (
     described_schema,
@@ -276,9 +275,7 @@ class Server(Holdings):
                 left = f"variables that left the model with it: {', '.join(map(repr, lost))}"
             else:
                 left = "no variable left the model, since others hold its columns"
-            warnings.warn(
-                f"the model was made without the {why}; {left}", FedcircuitsWarning, stacklevel=4
-            )
+            warn(f"the model was made without the {why}; {left}")
 
     def lose(self, client: str, why: str) -> None:
         """Go on without a client and without the variables that only it holds."""
@@ -340,11 +337,9 @@ class Server(Holdings):
         kept = without_few(every, self.min_rows)
         if any(kept[client][0].size < every[client][0].size for client in every):
             shown = ", ".join(f"{c!r} {rows.size}" for c, (rows, _) in every.items())
-            warnings.warn(
+            warn(
                 f"rows that fewer than min_rows = {self.min_rows} of a client are shared are not "
-                f"aligned; each client has in common with others: {shown}",
-                FedcircuitsWarning,
-                stacklevel=2,
+                f"aligned; each client has in common with others: {shown}"
             )
         for client, (rows, numbers) in kept.items():
             requests[client] = m.Align(rows.astype(np.int32))

@@ -97,8 +97,8 @@ class Why:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Returns the reason and the table as a notebook shows them."""
-        table = self.table().round(4).astype(object).fillna("")
+        """Returns the reason and the scores as a notebook shows them; `table()` has the rest."""
+        table = self.table().drop(columns="reveals").round(4).astype(object).fillna("")
         rows = [[str(cell) for cell in row] for row in table.itertuples(index=False)]
         return html(f"rule {self.rule!r}: {self.reason}", (), list(table.columns), rows)
 

@@ -16,13 +16,12 @@ import csv
 import io
 import itertools
 import re
-import warnings
 from collections import Counter
 from typing import IO, Any
 
 import pandas as pd
 
-from fedcircuits.errors import FedcircuitsWarning, SchemaError
+from fedcircuits.errors import SchemaError, warn
 from fedcircuits.schema.numbers import coerced, is_currency, plain_number
 from fedcircuits.schema.reading.dates import clock_times, iso_dates, others_are_few
 from fedcircuits.schema.reading.spellings import (
@@ -74,11 +73,7 @@ def read_csv(file: IO[bytes], sep: str | None = None, name: str = "the file") ->
     except UnicodeDecodeError:
         file.seek(0)
         frame = pd.read_csv(file, encoding="cp1252", **options)
-        warnings.warn(
-            f"{name} is not UTF-8; read as Windows-1252: check names and categories with accents",
-            FedcircuitsWarning,
-            stacklevel=5,
-        )
+        warn(f"{name} is not UTF-8; read as Windows-1252: check names and categories with accents")
         text = sample.decode("cp1252", errors="replace")
         _, header, n_cells = _heading(text, sep, int(declared is not None))
     return _rewritten(_named(frame, header, n_cells), decimal_commas=sep != ",")
@@ -140,11 +135,7 @@ def _heading(start: str, sep: str, passed: int = 0) -> tuple[int, list[str], int
         titles = [cell.strip() for row, _ in rows[:at] for cell in row if cell.strip()]
         if titles:
             above = rows[at - 1][1]
-            warnings.warn(
-                f"left out {at} line(s) above the names of the columns: {titles[0]!r}",
-                FedcircuitsWarning,
-                stacklevel=6,
-            )
+            warn(f"left out {at} line(s) above the names of the columns: {titles[0]!r}")
     return above, rows[at][0], next((len(row) for row, _ in rows[at + 1 :] if row), 0)
 
 
@@ -156,11 +147,9 @@ def _warn_of_no_header(header: list[str]) -> None:
         numbers = [int(cell) for cell in cells]
         values = cells if numbers != sorted(set(numbers)) else []
     if values:
-        warnings.warn(
+        warn(
             f"the names of the columns look like values ({', '.join(map(repr, cells[:3]))}): if "
-            "the file has no line with names, add one; its first row is not learned from",
-            FedcircuitsWarning,
-            stacklevel=6,
+            "the file has no line with names, add one; its first row is not learned from"
         )
 
 
@@ -200,11 +189,9 @@ def _named(frame: pd.DataFrame, header: list[str], n_cells: int) -> pd.DataFrame
     unnamed = [not name and bool(frame.iloc[:, at].isna().all()) for at, name in enumerate(bare)]
     twice = [name for name, n in Counter(filter(None, bare)).items() if n > 1]
     if twice:
-        warnings.warn(
+        warn(
             f"several columns are called {', '.join(map(repr, twice))}: the second is read as "
-            f"{twice[0] + '.1'!r}, and so on",
-            FedcircuitsWarning,
-            stacklevel=6,
+            f"{twice[0] + '.1'!r}, and so on"
         )
     names: list[str] = []
     for given, name in zip(frame.columns, bare, strict=True):
@@ -239,14 +226,14 @@ def _numbers_or_dates(
     clocks = clock_times(kept) if len(kept) else None
     if clocks is not None:
         if spelled.any():
-            warn_of_missing(name, texts[spelled], stacklevel=6)
+            warn_of_missing(name, texts[spelled])
         return clocks
     found = _plain(kept, name, decimal_commas)
     cells = kept if found is None else found
     strays = stray_texts(cells)
     if strays is not None and (strays.any() or spelled.any()) and are_missing(cells, strays, name):
         left_out = pd.concat([texts[spelled], kept[strays]])
-        warn_of_missing(name, left_out, stacklevel=6)
+        warn_of_missing(name, left_out)
         numbers = coerced(cells[~strays])
         return cells[~strays] if numbers.isna().any() else numbers
     return _plain(texts, name, decimal_commas) if found is not None and spelled.any() else found

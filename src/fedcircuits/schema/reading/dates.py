@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from typing import Any
 
 import pandas as pd
 
-from fedcircuits.errors import FedcircuitsWarning
+from fedcircuits.errors import warn
 
 MISSING_SPELLINGS = 2  # texts that may stand among numbers or dates
 _DAY_OR_MONTH = r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|(?<=[./])\d{2})"
@@ -88,12 +87,10 @@ def _in_several_forms(texts: pd.Series[Any], name: str) -> pd.Series[Any] | None
     rest = texts[~signs.isin(forms.index)]
     if rest.nunique() > MISSING_SPELLINGS:
         return None
-    warnings.warn(
+    warn(
         f"column {name!r} writes dates in {len(forms)} ways, such as "
         f"{', '.join(repr(str(texts[signs == sign].iloc[0])) for sign in forms.index)}; "
-        "each is read in its own order of day and month",
-        FedcircuitsWarning,
-        stacklevel=8,
+        "each is read in its own order of day and month"
     )
     dates: pd.Series[Any] = pd.concat([*parts, rest]).reindex(texts.index)
     return dates
@@ -158,11 +155,9 @@ def _with_numbers(texts: pd.Series[Any], name: str) -> pd.Series[Any] | None:
     month_first = bool((second > 12).any())
     if day_first == month_first:  # both or neither could be
         if not day_first:
-            warnings.warn(
+            warn(
                 f"column {name!r} holds dates whose day and month cannot be told apart; it is read "
-                "as text: write dates as 2026-11-17",
-                FedcircuitsWarning,
-                stacklevel=8,
+                "as text: write dates as 2026-11-17"
             )
         return None
     day, month = (first, second) if day_first else (second, first)

@@ -42,7 +42,7 @@ def read_known(data: Data, schema: Schema, *, sep: str | None = None) -> pd.Data
         texts = pd.Series(cells[at], at, dtype=object).str.strip()
         odd = spells_missing(texts)
         if odd.any():
-            warn_of_missing(variable.name, texts[odd], stacklevel=3)
+            warn_of_missing(variable.name, texts[odd])
         rest = texts[~odd]
         if variable.time is None:
             rest = rest.map(_number)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Any
 
 import pandas as pd
 
-from fedcircuits.errors import FedcircuitsWarning
+from fedcircuits.errors import warn
 from fedcircuits.schema.numbers import MOST_CLASSES, coerced
 from fedcircuits.schema.reading.dates import MISSING_SPELLINGS
 
@@ -29,12 +28,10 @@ def spells_missing(texts: pd.Series[Any]) -> pd.Series[Any]:
     return texts.map(SPELLINGS.fullmatch).notna()
 
 
-def warn_of_missing(name: str, texts: pd.Series[Any], stacklevel: int) -> None:
+def warn_of_missing(name: str, texts: pd.Series[Any]) -> None:
     """Warn that these texts of a column are read as missing."""
     listed = ", ".join(sorted({repr(text) for text in texts}))
-    warnings.warn(
-        f"column {name!r}: read as missing: {listed}", FedcircuitsWarning, stacklevel=stacklevel + 1
-    )
+    warn(f"column {name!r}: read as missing: {listed}")
 
 
 def stray_texts(cells: pd.Series[Any]) -> pd.Series[Any] | None:
@@ -74,11 +71,9 @@ def are_missing(cells: pd.Series[Any], strays: pd.Series[Any], name: str) -> boo
         return True
     few = list(odd.unique()[:3])
     shown = ", ".join(map(repr, few)) + (", ..." if odd.nunique() > len(few) else "")
-    warnings.warn(
+    warn(
         f"column {name!r} is read as categories: {int((~strays).sum())} of {len(cells)} cells are "
         f"numbers or dates, but not {shown}; mend these cells, or pass missing_values=[...] with "
-        "the texts that stand for a missing value",
-        FedcircuitsWarning,
-        stacklevel=7,
+        "the texts that stand for a missing value"
     )
     return False

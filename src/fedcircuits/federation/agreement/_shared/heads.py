@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import suppress
 from dataclasses import replace
 
 from fedcircuits.density.tilt import Tilt
-from fedcircuits.errors import ClientError, FedcircuitsWarning
+from fedcircuits.errors import ClientError, warn
 from fedcircuits.federation.agreement._shared.heads_across import (
     STEPS,
     columns_of,
@@ -95,11 +94,9 @@ def with_heads(
             try:
                 drop_or_raise(server, error.client, error)
             except LostClientError:
-                warnings.warn(
+                warn(
                     f"{error}: the model has no trees for the label, which take all clients; what "
-                    "was fitted before stays",
-                    FedcircuitsWarning,
-                    stacklevel=2,
+                    "was fitted before stays"
                 )
                 return fitted
     for client in set(fitted.tilts) - set(server.clients):
