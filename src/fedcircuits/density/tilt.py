@@ -118,23 +118,23 @@ def n_states_of(variable: Variable) -> int:
 
 
 def spread_over_states(variable: Variable, rows: FloatArray) -> FloatArray:
-    """(S, S) which share of the rows told of each state has which state: itself, for codes.
+    """(S, S) which share of the rows counted in each state has which state: itself, for codes.
 
-    A state of a number that no row is told of may have had too few to be told: their rows were told
-    as a neighbour's. The nearest state with rows leaves it half as many as the rarest one has, or
-    an even share of its own.
+    A state of a number in which no row is counted may have had too few to be sent: they were
+    counted in a neighbour. The nearest state with rows leaves it half as many as the rarest one
+    has, or an even share of its own.
     """
     shares = np.eye(rows.size)
-    told, absent = np.flatnonzero(rows > 0), np.flatnonzero(rows <= 0)
-    if variable.is_coded or not told.size:
+    seen, absent = np.flatnonzero(rows > 0), np.flatnonzero(rows <= 0)
+    if variable.is_coded or not seen.size:
         return shares
-    after = np.clip(np.searchsorted(told, absent), 1, max(told.size - 1, 1))
-    pairs = told[np.minimum(np.stack([after - 1, after]), told.size - 1)]  # (2, absent)
+    after = np.clip(np.searchsorted(seen, absent), 1, max(seen.size - 1, 1))
+    pairs = seen[np.minimum(np.stack([after - 1, after]), seen.size - 1)]  # (2, absent)
     nearest = pairs[np.abs(pairs - absent).argmin(axis=0), np.arange(absent.size)]
     n_joined = np.bincount(nearest, minlength=rows.size) + 1.0
-    few = np.minimum(rows[told].min() / 2 / np.maximum(rows, 1e-300), 1 / n_joined)
+    few = np.minimum(rows[seen].min() / 2 / np.maximum(rows, 1e-300), 1 / n_joined)
     shares[nearest, absent] = few[nearest]
-    shares[told, told] -= shares[told][:, absent].sum(axis=1)
+    shares[seen, seen] -= shares[seen][:, absent].sum(axis=1)
     return shares
 
 
