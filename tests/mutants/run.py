@@ -29,6 +29,7 @@ SECONDS = 240.0
 # Modules that protect rows or files, and the tests that are to notice a change of them.
 MODULES: dict[str, tuple[str, ...]] = {
     "encoding.py": (
+        "test_file_versions.py",
         "test_storage.py",
         "test_bad_files.py",
         "federation/wire/test_messages.py",
@@ -46,17 +47,24 @@ MODULES: dict[str, tuple[str, ...]] = {
         "federation/policy/test_policy_file.py",
     ),
     "federation/wire/codecs.py": (
+        "federation/wire/test_codecs.py",
         "federation/wire/test_messages.py",
         "federation/wire/test_verbs.py",
     ),
-    "federation/wire/envelope.py": ("engines/test_replay.py",),
+    "federation/wire/envelope.py": (
+        "federation/wire/test_codecs.py",
+        "engines/test_replay.py",
+    ),
     "federation/wire/ids.py": (
         "federation/wire/test_digests.py",
         "federation/policy/test_small_groups.py",
     ),
     "federation/wire/masking.py": ("federation/wire/test_masking.py",),
     "federation/wire/message.py": ("federation/wire/test_messages.py",),
-    "federation/wire/noise.py": ("federation/wire/test_randomised_response.py",),
+    "federation/wire/noise.py": (
+        "federation/wire/test_codecs.py",
+        "federation/wire/test_randomised_response.py",
+    ),
     "federation/wire/packing.py": ("federation/wire/test_packing.py",),
     "federation/wire/randomised_response.py": ("federation/wire/test_randomised_response.py",),
     "federation/wire/sealing.py": (

@@ -9,7 +9,13 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.federation.agreement import Independent
 from fedcircuits.federation.client.clustering import clusters_per_stratum
-from fedcircuits.federation.plan.weights import log_shares, rho, shares
+from fedcircuits.federation.plan.weights import (
+    comparisons,
+    known_log_shares,
+    log_shares,
+    rho,
+    shares,
+)
 from fedcircuits.learners import Factorised
 
 
@@ -21,6 +27,21 @@ def test_shares_sum_to_one_and_zero_stays_zero() -> None:
 def test_shares_of_nothing_are_an_error() -> None:
     with pytest.raises(ValueError, match="at least one row"):
         shares([0, 0])
+    with pytest.raises(ValueError, match="at least one row"):
+        shares([1, -2])
+    assert shares([0.25]).tolist() == [1.0]
+
+
+def test_a_class_without_a_row_counts_as_half_a_row() -> None:
+    found = np.exp(known_log_shares(np.array([6.0, 0.0, 1.0, 0.25])))
+    np.testing.assert_allclose(found * 7.25, [6.0, 0.5, 1.0, 0.5], rtol=1e-12)
+
+
+def test_classes_are_compared_by_the_rows_of_both() -> None:
+    found = comparisons(np.array([3.0, 6.0, 0.0, 0.0]))
+    expected = np.zeros((4, 4))
+    expected[0, 1] = expected[1, 0] = 2.0  # 3 * 6 / 9
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_rho_adds_up_below_sums_and_products() -> None:

@@ -120,8 +120,9 @@ def _plain(kinds: tuple[type, ...], words: str) -> Codec:
 
 def _enumeration(kind: type[Enum]) -> Codec:
     def decode(found: Any, path: str, _: Arrays) -> Any:
+        _present(found, path)
         try:
-            return kind(_present(found, path))
+            return kind(found)
         except (ValueError, TypeError):
             raise StorageError(f"{path} of a message is no {kind.__name__}: {found!r}") from None
 
