@@ -41,6 +41,23 @@ def test_default_policies_and_default_settings_train(
     assert max(fed.ledger.bits(client) for client in fed.clients) <= Policy().bits
 
 
+@pytest.mark.parametrize("case", ["columns, label at all", "both"])
+def test_latent_serves_where_all_hold_a_label_that_is_not_sent(case: str) -> None:
+    """Clusters within the classes are refused; those without them serve, with the same tilt."""
+    if case != "both":  # in which too few rows are at both for a comparison
+        fed = by_defaults(case)
+        compared = {c.rule for c in fed.why.candidates if c.log_loss is not None}
+        assert {"product", "latent"} <= compared
+    asked = by_defaults(case, agreement=Latent(label_private=True))
+    assert asked.fitted.tilts
+    rows = table(n=30, seed=1).drop(columns=ID)[list(asked.schema.names)]
+    proba = asked.predict_proba(rows.drop(columns=LABEL), LABEL)
+    assert ((proba.sum(axis=1) - 1).abs() < 1e-9).all()
+    messages = asked.ledger.table()
+    assert "row evidence" not in set(messages["level"])
+    assert max(asked.ledger.bits(client) for client in asked.clients) <= Policy().bits
+
+
 @pytest.mark.parametrize("n_classes", [2, 10, 1000])
 @pytest.mark.parametrize("n_rows", [100, 8_000, 35_000, 36_000, 1_000_000, 10**9])
 def test_trials_of_auto_fit_the_default_budget(n_rows: int, n_classes: int) -> None:

@@ -91,6 +91,7 @@ def choose(
     every = candidates(server, aligned=aligned, shared=server.label_is_shared)
     _check_options(every, given)
     every = [with_label_use(rule, server) for rule in _with_options(every, given)]
+    every = list(dict.fromkeys(_as_allowed(rule, server, refused) for rule in every))
     rules = [rule for rule in every if rule not in refused]
     common, some = common_rows(server), aligned_rows(server)
     common = common if 2 * common.size >= some.size else some
@@ -155,7 +156,7 @@ def _with_heads_tried(
 
     The head is tried only where a rule that has none would be taken.
     """
-    headed = [rule for rule in rules if _takes_head(rule)]
+    headed = [rule for rule in rules if _takes_head(rule, server)]
     if not headed or _best(rules, scores, "")[0] in headed:
         return scores
     try:
@@ -173,9 +174,10 @@ def _with_heads_tried(
     return {**scores, **better}
 
 
-def _takes_head(rule: Rule) -> bool:
+def _takes_head(rule: Rule, server: Server) -> bool:
     """Whether trees are pooled into a rule's posterior of the label."""
-    return isinstance(rule, MayPoolTrees) and rule.tilt and rule.head and not keeps_label(rule)
+    able = server.label_is_everywhere or not keeps_label(rule)
+    return isinstance(rule, MayPoolTrees) and rule.tilt and rule.head and able
 
 
 def within_budget(rules: Sequence[Rule], n_rows: int, n_classes: int) -> list[Rule]:
@@ -295,7 +297,7 @@ def candidates(server: Server, *, aligned: bool, shared: bool) -> list[Rule]:
     has_anchors = Anchors.applies(server) and Anchors.keeps_label(server)
     anchors: list[Rule] = [Anchors()] if has_anchors else []
     if not aligned:
-        if len(server.label_owners) == len(server.clients):
+        if server.label_is_everywhere:
             return [ProductOfClasses()]
         return [*anchors, Independent(glueing="naive")][:1]
     latent: list[Rule] = [Latent(), *anchors]
@@ -346,6 +348,16 @@ def _with_options(rules: list[Rule], options: Mapping[str, Any]) -> list[Rule]:
         for rule in rules
     )
     return list(dict.fromkeys(made))
+
+
+def _as_allowed(rule: Rule, server: Server, refused: Mapping[Rule, str]) -> Rule:
+    """The rule, or without the label in its clusters where policies refuse it otherwise.
+
+    Where all clients hold the label the tilt is fitted all the same.
+    """
+    private = _private(rule)
+    better = rule in refused and private not in refused and server.label_is_everywhere
+    return private if better else rule
 
 
 def with_label_use(rule: Rule, server: Server) -> Rule:

@@ -109,7 +109,7 @@ class Latent(Declared):
             return ()
         most = self.n_clusters or (N_CLUSTERS if self.table else MOST_CLUSTERS)
         tilts: tuple[Step, ...] = ()
-        if self.tilt and not self.label_private and not self.table and facts.label == "everybody":
+        if self.tilt and not self.table and facts.label == "everybody":
             tilts = (*tilt_steps(facts), *(head_steps(facts) if self.head else ()))
         if self.tilt and self.label_private and not self.table and facts.label == "some":
             tilts = (*CODE_STEPS, *APPLIED)
@@ -156,7 +156,7 @@ class Latent(Declared):
         if tilts is None:
             return found
         found = with_tilts(found, tilts)
-        if self.label_private:
+        if self.label_private and not server.label_is_everywhere:
             left = set(heads) - set(server.clients)
             return found if left else replace(found, heads=heads)
         return with_heads(server, found, take, self.head)
@@ -172,7 +172,7 @@ class Latent(Declared):
             return None, {}
         if self.label_private and not server.label_is_shared:
             return fit_by_codes(server, head=self.head and not take.keep) or (None, {})
-        if self.label_private:
+        if self.label_private and not server.label_is_everywhere:
             return None, {}
         return tilts_and_then_head(server, take, self.head), {}
 

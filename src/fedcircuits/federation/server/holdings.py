@@ -53,6 +53,11 @@ class Holdings:
         return own or self.label_holders
 
     @property
+    def label_is_everywhere(self) -> bool:
+        """Whether every client has the label in its own table, so that none was sent it."""
+        return len(self.label_owners) == len(self.clients)
+
+    @property
     def label_is_shared(self) -> bool:
         """Whether every client holds the label, as a column of its own or because it was sent."""
         return self.label is not None and len(self.label_holders) == len(self.clients)
