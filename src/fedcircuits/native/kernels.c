@@ -142,6 +142,7 @@ enum { MOST_CHUNK = 128 };
 /* Widths of the kernels that spread counts over bins (see tree/along_axis.py). */
 enum { N_WIDTHS = 10 };
 
+#include "table_penalties.inc"
 #include "small_gemm.inc"
 
 /* Rows of a latent whose last rescaling is booked together (tree_pass.inc). */
@@ -316,9 +317,11 @@ void grids_locate(int64_t n, int64_t D, int64_t G, const double *values, const i
 #undef NAME
 
 #include "additive.inc"
+#include "wide_trees.inc"
 #include "trees.inc"
 #include "boost.inc"
 #include "circuit_values.inc"
 #include "circuit_pass.inc"
+#include "grouping.inc"
 #include "pairs.inc"
 #include "patterns.inc"

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import optimize, sparse
 
 from fedcircuits.arrays import FloatArray, IntArray, IntegerArray
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.learners.hclt.sample import Sample
 from fedcircuits.learners.hclt.tilt.priors import (
+    COARSE_RIDGE,
     TiltLayout,
     TiltPrior,
     coarse_penalty,
@@ -30,9 +34,10 @@ from fedcircuits.learners.hclt.tilt.tilt_fit import log_total
 from fedcircuits.learners.hclt.tree.chow_liu import one_hot
 from fedcircuits.learners.hclt.tree.tree_em import column_marginals
 from fedcircuits.learners.prepare import Coded
-from fedcircuits.native import Kernels, kernels
+from fedcircuits.native import Kernels, Pointer, addresses, kernels, pointer
 
-_N_STEPS, _MEMORY = 40, 12
+# Steps of the first fit and of the last one; those between only move the strengths.
+_N_STEPS, _LAST_STEPS, _MOVING_STEPS, _MEMORY = 40, 20, 10, 12
 # Up to so many cells a dense product takes less time than a sparse one takes to begin.
 _DENSE_CELLS = 2**15
 _UPDATES = ("fine", "fine", "both", "both")
@@ -92,6 +97,7 @@ class AdditiveProblem:
         Y = rows.n_classes
         self._sizes = [Y, Y * layout.n_fine, Y * layout.n_coarse]
         self._columns = n_columns
+        self._kept: list[npt.NDArray[Any]] = []
         self._coarse_of: sparse.csr_matrix | FloatArray = layout.coarse_of  # (W, C)
         if layout.n_fine * layout.n_coarse <= _DENSE_CELLS:
             self._coarse_of = layout.coarse_of.toarray()
@@ -127,11 +133,11 @@ class AdditiveProblem:
 
     def __call__(self, vector: FloatArray) -> tuple[float, FloatArray]:
         """Return objective and gradient at a packed vector."""
-        tables = self.unpack(vector)
         native, rows = kernels(), self.rows
-        value, d_c, cells = (
-            self._of_rows(tables) if native is None else self._compiled(native, tables)
-        )
+        if native is not None:
+            return self._compiled(native, vector)
+        tables = self.unpack(vector)
+        value, d_c, cells = self._of_rows(tables)
         d_g, d_coarse = cells.T, (self._coarse_of.T @ cells).T  # (Y, W), (Y, C)
         for penalty, table, slope_of in (
             (fine_penalty, tables[1], d_g),
@@ -143,17 +149,31 @@ class AdditiveProblem:
         gradient = np.concatenate([d_c, d_g.ravel(), d_coarse.ravel()])
         return value, gradient * self._scale
 
-    def _compiled(self, native: Kernels, tables: Tables) -> tuple[float, FloatArray, FloatArray]:
-        """Cross-entropy + NLL / D, and its slopes by class (Y,) and by state and class (W, Y)."""
-        rows, tilts, (n, Y) = self.rows, self._cell_tilts(tables), self.rows.offset.shape
-        value, d_c, d_g = np.zeros(1), np.zeros(Y), np.zeros_like(tilts)
-        native.call(
-            "additive_objective",
-            *(n, Y, 1.0 / self._columns, rows.indicator.indptr, rows.indicator.indices),
-            *(rows.labels, rows.weights, rows.offset, np.ascontiguousarray(tables[0]), tilts),
-            *(np.empty((n, Y)), np.empty(n), value, d_c, d_g),
-        )
-        return float(value[0]), d_c, d_g
+    @cached_property
+    def _laid_out(self) -> list[Pointer]:
+        """What the compiled loop reads and writes; the first arrays are vector to value."""
+        rows, layout, prior, (n, Y) = self.rows, self.layout, self.prior, self.rows.offset.shape
+        W, n_coarse = layout.n_fine, layout.n_coarse
+        same = np.append(0.0, layout.coarse_column[1:] == layout.coarse_column[:-1])
+        kept = [
+            *(np.empty_like(self._scale), self._scale, np.empty_like(self._scale), np.empty(1)),
+            *(layout.coarse_index, prior.fine[layout.column_of]),
+            *(prior.coarse[layout.coarse_column], same[:n_coarse]),
+            *(rows.indicator.indptr, rows.indicator.indices, rows.labels, rows.weights),
+            *(rows.offset, np.empty((n, Y)), np.empty(n), np.empty((W, Y)), np.empty((W, Y))),
+            np.empty(Y),
+        ]
+        self._kept = kept
+        sizes = np.array([n, Y, W, n_coarse], dtype=np.int64)
+        numbers = np.array([1.0 / self._columns, rows.n_effective, COARSE_RIDGE])
+        return [pointer(array) for array in (sizes, numbers, addresses(kept))]
+
+    def _compiled(self, native: Kernels, vector: FloatArray) -> tuple[float, FloatArray]:
+        """The same in one call."""
+        arguments = self._laid_out
+        self._kept[0][:] = vector
+        native.call("additive_objective", *arguments)
+        return float(self._kept[3][0]), self._kept[2].copy()
 
     def _of_rows(self, tables: Tables) -> tuple[float, FloatArray, FloatArray]:
         """The NumPy twin of the compiled loop over rows."""
@@ -205,14 +225,16 @@ def fit_additive(
         np.zeros((Y, layout.n_coarse)),
     )
     tables = _fitted(AdditiveProblem(rows, layout, prior, D), tables, _N_STEPS)
-    for kind in _UPDATES:
+    for number, kind in enumerate(_UPDATES):
         curvature = AdditiveProblem(rows, layout, prior, D).curvature(tables)
         fresh = updated_prior(tables[1], tables[2], curvature, prior, layout)
         prior = TiltPrior(fresh.fine, fresh.coarse if kind == "both" else prior.coarse)
-        tables = _fitted(AdditiveProblem(rows, layout, prior, D), tables, _N_STEPS // 2)
+        is_last = number + 1 == len(_UPDATES) and prior_scale == 1.0
+        n_steps = _LAST_STEPS if is_last else _MOVING_STEPS
+        tables = _fitted(AdditiveProblem(rows, layout, prior, D), tables, n_steps)
     if prior_scale != 1.0:
         prior = prior.scaled(prior_scale)
-        tables = _fitted(AdditiveProblem(rows, layout, prior, D), tables, _N_STEPS // 2)
+        tables = _fitted(AdditiveProblem(rows, layout, prior, D), tables, _LAST_STEPS)
     c, fine, coarse = tables
     return c, np.asarray(fine + (layout.coarse_of @ coarse.T).T)
 

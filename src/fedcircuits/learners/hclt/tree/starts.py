@@ -17,6 +17,7 @@ import numpy.typing as npt
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.shape import TreeShape
+from fedcircuits.native import kernels
 
 # Prototypes: weight of the row's value in its emission, and of staying with the row.
 _PROTOTYPE, _STAY = 0.5, 0.9
@@ -174,6 +175,13 @@ def _grouped(points: FloatArray, n_groups: int, rng: np.random.Generator) -> Int
     """(n,) the group of each point (n, d), by a few rounds of k-means from random points."""
     n = len(points)
     centres = points[rng.choice(n, size=n_groups, replace=n < n_groups)]
+    native = kernels()
+    if native is not None:
+        group = np.empty(n, dtype=np.int64)
+        room = np.empty(centres.size + n_groups), np.empty(centres.shape), np.empty(n_groups)
+        points = np.ascontiguousarray(points)
+        native.call("group_points", n, *centres.shape, _ROUNDS, points, centres, *room, group)
+        return group
     for _ in range(_ROUNDS):
         away = (centres**2).sum(axis=1) - 2 * points @ centres.T  # (n, H)
         group = away.argmin(axis=1)

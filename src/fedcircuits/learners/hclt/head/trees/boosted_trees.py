@@ -172,7 +172,8 @@ class BoostedTrees:
         """The same by compiled walks from root to leaf: a node is less to read than a table."""
         n, nodes = bins.shape[1], self._compact
         answer = np.repeat(self.baseline[None], n, axis=0)
-        sizes = (n, self.roots.size, self.baseline.size, self.left_categories.shape[1])
+        width = self.left_categories.shape[1]
+        sizes = (n, self.roots.size, self.feature.size, self.baseline.size, width)
         native.call("trees_outputs", *sizes, bins, *nodes, self.roots, self.output, answer)
         return answer
 
@@ -189,7 +190,11 @@ class BoostedTrees:
         ]
         small = (self.feature, cut, self.left, self.right)
         parts = [*(part.astype(np.int32) for part in small), self.missing_left, self.value]
-        parts += [np.array(missing, dtype=np.int32), self.left_categories]
+        sets = self.left_categories[:, : 32 * 16]
+        words = np.zeros((len(sets), 64), dtype=np.uint8)
+        packed = np.packbits(sets, axis=1, bitorder="little")
+        words[:, : packed.shape[1]] = packed
+        parts += [np.array(missing, dtype=np.int32), self.left_categories, words]
         return [np.ascontiguousarray(part) for part in parts]
 
     @cached_property

@@ -165,6 +165,7 @@ class TreeGrower:
         self._shape = n, d, limits.n_leaves, limits.min_rows, limits.n_columns, kept
         self._pool = np.empty((max(kept, 1), width, 4))
         self._work = np.empty(n, dtype=np.int32), np.empty((n, 4))
+        self._by_row = np.ascontiguousarray(self.bins.T)  # (n, D)
 
     def grow(
         self,
@@ -215,8 +216,8 @@ class TreeGrower:
         leaf_of, count = np.empty(gradient.size, dtype=np.int32), np.zeros(1, dtype=np.int64)
         native.call(
             "grow_tree",
-            *(shape, float(self.limits.ridge), LEAST_HESSIAN, self.bins, self._starts),
-            *(self.n_bins, self._kinds, np.ascontiguousarray(gradient)),
+            *(shape, float(self.limits.ridge), LEAST_HESSIAN, self.bins, self._by_row),
+            *(self._starts, self.n_bins, self._kinds, np.ascontiguousarray(gradient)),
             *(np.ascontiguousarray(hessian), np.ascontiguousarray(sequence), self._places),
             *(rows, spare, ordered, self._pool, leaf_of),
             *(tree.nodes, tree.sets, tree.totals, count),
