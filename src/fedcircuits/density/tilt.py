@@ -16,6 +16,8 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.schema import Table, Variable
 
+StatesOfRows = dict[str, tuple[IntArray, IntArray]]  # by column: rows with a value, states
+
 
 @dataclass(frozen=True, eq=False)
 class Tilt:
@@ -63,13 +65,22 @@ class Tilt:
             self.counts,
         )
 
-    def scores(self, table: Table) -> FloatArray:
-        """(n, Y) sum of the tables' entries at the states of the rows; a missing cell adds 0."""
+    def scores(self, table: Table, found: StatesOfRows | None = None) -> FloatArray:
+        """(n, Y) sum of the tables' entries at the states of the rows; a missing cell adds 0.
+
+        Args:
+            table: rows.
+            found: their states by column so far, for several tilts of the same rows.
+        """
         answer = np.zeros((len(table), self.n_classes))
+        found = {} if found is None else found
         for name, entries in zip(self.columns, self.tables, strict=True):
-            at = table.schema.position(name)
-            seen = np.flatnonzero(table.observed[:, at])
-            states = states_of(table.schema.variables[at], table.values[seen, at])
+            if name not in found:
+                at = table.schema.position(name)
+                seen = np.flatnonzero(table.observed[:, at])
+                states = states_of(table.schema.variables[at], table.values[seen, at])
+                found[name] = seen, states
+            seen, states = found[name]
             answer[seen] += entries.T[states]
         return answer
 

@@ -78,13 +78,19 @@ _first_byte: Callable[[Any], Any] = ctypes.c_char.from_buffer
 
 
 def _as_c(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return ctypes.c_void_p(address(value))
+    kind = type(value)  # the usual ones first: small tables spend much of their time here
+    if kind is np.ndarray:
+        try:
+            return ctypes.byref(_first_byte(value))
+        except (TypeError, ValueError):  # read-only, or empty
+            return ctypes.c_void_p(value.ctypes.data)
+    if value is None or kind is Pointer:
+        return value
     if isinstance(value, int):
         return ctypes.c_int64(value)
     if isinstance(value, float):
         return ctypes.c_double(value)
-    return value  # None, or ready for C
+    return value  # ready for C
 
 
 class Pointer(ctypes.c_void_p):

@@ -10,7 +10,7 @@ import numpy as np
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density import LearnsTilt
 from fedcircuits.density.contracts import LearnsHead
-from fedcircuits.density.tilt import by_class, log_softmax, one_less
+from fedcircuits.density.tilt import StatesOfRows, by_class, log_softmax, one_less
 from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.label.heads import classes_with_rows, fit_trees
 from fedcircuits.federation.client.label.tilting import tables_of, tilt_of
@@ -41,7 +41,8 @@ class ScoresHeads(ClientState):
         clients = [model.client for model in request.models[:MOST_MODELS]]
         shares = known_log_shares(request.counts)
         least = max(LEAST_ROWS, request.min_rows)
-        scores = [_scores(table, model) for model in request.models[:MOST_MODELS]]
+        states: StatesOfRows = {}
+        scores = [_scores(table, model, states) for model in request.models[:MOST_MODELS]]
         found = expanded(scores, labels, shares, least, self._least)
         if request.halves:
             mine = self._own_scores(request, table, labels)
@@ -64,7 +65,7 @@ class ScoresHeads(ClientState):
         several = classes_with_rows(labels, request.counts.size)
         trees = fit_trees(learner, mine, classes, several, request.min_rows, seed)
         made = m.HeadModel(self.name, tables_of(tilt), trees)
-        return _scores(table.rows(out), made), labels[out]
+        return _scores(table.rows(out), made, {}), labels[out]
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,14 @@ def halves(labels: IntArray, rng: np.random.Generator) -> BoolArray:
     return answer
 
 
-def _scores(table: Table, model: m.HeadModel) -> FloatArray:
-    """(n, L, 3) scores of a model's tables, first and later trees; class shares are taken out."""
+def _scores(table: Table, model: m.HeadModel, states: StatesOfRows) -> FloatArray:
+    """(n, L, 3) scores of a model's tables, first and later trees; class shares are taken out.
+
+    Args:
+        table: rows.
+        model: that scores them.
+        states: of the rows, as far as earlier models needed them.
+    """
     from fedcircuits.learners.hclt.features import as_features
     from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
 
@@ -226,10 +233,10 @@ def _scores(table: Table, model: m.HeadModel) -> FloatArray:
     n_outputs = 1 if n_classes == 2 else n_classes
     made = BoostedTrees.from_arrays(model.trees, len(table.schema), n_outputs)
     values = as_features(table, list(range(len(table.schema))))
-    first, later = (part.outputs(values) for part in made.parted())
+    first, later = made.outputs_in_parts(values)
     shares = known_log_shares(tilt.counts)
     seen = tilt.counts > 0
-    tables = np.where(seen, tilt.c - shares + tilt.scores(table), 0.0)
+    tables = np.where(seen, tilt.c - shares + tilt.scores(table, states), 0.0)
     # A class that the client has not seen is as likely as the others are on average.
     tables = np.where(seen, tables, tables.sum(axis=1, keepdims=True) / seen.sum())
     found = [tables, by_class(first) - shares, by_class(later)]

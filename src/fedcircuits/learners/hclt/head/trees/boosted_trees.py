@@ -127,6 +127,15 @@ class BoostedTrees:
             found.append(part)
         return found[0], replace(found[1], baseline=np.zeros_like(self.baseline))
 
+    def outputs_in_parts(self, values: Values) -> tuple[FloatArray, FloatArray]:
+        """(n, K) outputs of the first trees, with the baseline, and of the rest (see `parted`)."""
+        at, n_outputs = first_trees(self) % self.roots.size, self.baseline.size
+        later = np.arange(self.roots.size) >= at
+        baseline = np.concatenate([self.baseline, np.zeros(n_outputs)])
+        both = replace(self, output=self.output + n_outputs * later, baseline=baseline)
+        found = both.outputs(values)
+        return found[:, :n_outputs], found[:, n_outputs:]
+
     # --- evaluation -------------------------------------------------------------------------------
 
     def bins(self, values: Values) -> NDArray[np.uint16]:
