@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import lru_cache
 
 import numpy as np
 
@@ -48,11 +49,11 @@ def points_apart(
     means, rows, spreads = groups
     if means.size < FEW_GROUPS and spreads.max(initial=0.0) <= among:
         return means, rows, spreads
-    values, shares = [], []
+    values, sizes = [], []
     for at, (mean, count, spread) in enumerate(zip(means, rows, spreads, strict=True)):
-        n = int(np.clip(round(count), 1, MOST_APART)) if spread > 0 else 1
-        places = (np.arange(n) + 0.5) / n - 0.5
-        away = spread / (float(np.sqrt(np.mean(places**2))) or 1.0) * places
+        n = min(max(round(count), 1), MOST_APART) if spread > 0 else 1
+        places, width = _even_places(n)
+        away = spread / width * places
         if means.size > 1 and at in (0, means.size - 1):
             beside = 1 if at == 0 else means.size - 2
             if spread > spreads[beside]:
@@ -66,10 +67,18 @@ def points_apart(
             room = min((domain[0] - mean) / away[0], (domain[1] - mean) / away[-1])
             away = away * max(0.0, min(1.0, room))
         values.append(mean + away)
-        shares.append(np.full(n, count / n))
-    points, share = np.concatenate(values), np.concatenate(shares)
+        sizes.append(n)
+    points, share = np.concatenate(values), np.repeat(rows / sizes, sizes)
     order = np.argsort(points, kind="stable")
     return points[order], share[order], np.zeros(points.size)
+
+
+@lru_cache(maxsize=MOST_APART)
+def _even_places(n: int) -> tuple[FloatArray, float]:
+    """(n,) places evenly apart about zero, and their spread (1 for a single place)."""
+    places = (np.arange(n) + 0.5) / n - 0.5
+    places.setflags(write=False)
+    return places, float(np.sqrt(np.mean(places**2))) or 1.0
 
 
 def tail_places(n: int, room: float, spread: float) -> FloatArray:
@@ -78,10 +87,10 @@ def tail_places(n: int, room: float, spread: float) -> FloatArray:
     Powers of an exponential's quantiles: the larger the spread, the higher the power.
     """
     steps = -np.log1p(-(np.arange(n) + 0.5) / n)
-    low, high = 0.0, 30.0
+    shares, low, high = steps / steps[-1], 0.0, 30.0
     for _ in range(40):
         power = 0.5 * (low + high)
-        raised = (steps / steps[-1]) ** power
+        raised = shares**power
         away = room * (raised / raised.mean() - 1.0)
         low, high = (power, high) if away.std() < spread else (low, power)
     return np.asarray(away)
