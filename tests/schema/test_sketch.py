@@ -410,14 +410,6 @@ def test_a_grid_agreed_over_groups_keeps_mean_and_spread_of_a_long_tail(
     assert masses @ grid.moments(1) == pytest.approx(x[outer].mean(), rel=0.15)
 
 
-def test_a_light_tail_of_groups_ends_where_its_spread_says() -> None:
-    """Five rows of even places say no more than that: no tail wider than an exponential's."""
-    x = np.concatenate([np.zeros(900), np.linspace(10, 20, 40)])
-    grid = Sketch.merge([Sketch.of(x, min_rows=40)]).to_grid()
-    assert 18 < grid.edges[-1] < 25
-    assert grid.floor == 0.0
-
-
 # --- floors --------------------------------------------------------------------------------------
 
 

@@ -72,7 +72,6 @@ def make_grid(
             sides = [side for side in (0, 1) if refine or few or not column.known[side]]
             ends = ends_of(column, edges, integer, sides)
             edges, tails, tail_shapes = ends.edges, ends.scales, ends.shapes
-            points = ends.points
     elif domain is None and not integer:
         edges, tails = _padded(edges, tails)
     if integer:

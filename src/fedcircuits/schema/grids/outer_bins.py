@@ -1,9 +1,8 @@
 """The ends of a grid: outer bins that stay, open tails in their place, and the floor.
 
 An outer bin whose rows spread more widely than any exponential is left open: a Lomax tail with the
-mean and the spread of those rows. Where the range of the rows is not known (a client sends means of
-several rows) and they spread less than an exponential, the outer bin ends where its mean and spread
-say. A column with a floor has a bin down to it, or a tail that ends there.
+mean and the spread of those rows. A column with a floor has a bin down to it, or a tail that ends
+there.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.schema.grids import shapes
-from fedcircuits.schema.grids.column import Column, Points
+from fedcircuits.schema.grids.column import Column
 from fedcircuits.schema.grids.states import TAIL_SHAPE
 from fedcircuits.schema.grids.tails import power_means
 
@@ -24,14 +23,10 @@ from fedcircuits.schema.grids.tails import power_means
 # exponential.
 OPEN_VARIATION = 1.05
 SHAPES = (2.02, 20.0)
-LIGHT_VARIATION = 0.9  # squared; below, an outer bin is given the length that has it
 LEAST_ROWS = 5  # in a bin that is not one of equal rows
 NEAR = 0.25  # of the outer bin: a bin whose range is known goes on to a floor this near
-BEYOND = 0.1  # of that length: mean distance of a row beyond it
 # Mean place in a bin: below, a truncated exponential is no bin's any more; above, no tail's.
 LEAST_PLACE, MOST_PLACE = 0.006, 0.45
-# Tilt of the shortest bin that a mean and a spread are given, which rises a little.
-MOST_TILT = 2.0
 
 
 @dataclass(frozen=True)
@@ -42,15 +37,11 @@ class Ends:
         edges: (m,) of the bins.
         scales: of the tails, lower and upper.
         shapes: of the tails.
-        floor: where the lower tail ends; -inf where it does not.
-        points: of the column, those of a bin that was given an end as their mean.
     """
 
     edges: FloatArray
     scales: tuple[float, float]
     shapes: tuple[float, float]
-    floor: float
-    points: Points
 
 
 @dataclass(frozen=True)
@@ -86,7 +77,7 @@ def ends_of(column: Column, edges: FloatArray, integer: bool, sides: list[int]) 
         integer: whether the variable lives on the integers.
         sides: that may be open, 0 the lower and 1 the upper.
     """
-    points, floor = column.points, column.floor
+    floor = column.floor
     scales, tail_shapes = list(column.scales), [TAIL_SHAPE, TAIL_SHAPE]
     edges = edges.copy()
     outside = [False, False]
@@ -108,12 +99,6 @@ def ends_of(column: Column, edges: FloatArray, integer: bool, sides: list[int]) 
             # Beyond the range the density goes on falling as it does in the outer bin.
             scales[side] = outer.mean * (TAIL_SHAPE - 1)
             continue
-        if not column.known[side] and outer.variation < LIGHT_VARIATION:
-            length = min(_length_of(outer), outer.edge - ended)
-            edges[-1 if side else 0] = outer.edge + (length if side else -length)
-            scales[side] = BEYOND * length * (TAIL_SHAPE - 1)
-            points = _as_mean(points, outer)
-            continue
         tail_shapes[side], scales[side] = outer.shape, outer.mean * (outer.shape - 1)
         if ended > -inf:
             scales[0] = _scale_up_to(outer.edge - ended, outer)
@@ -123,7 +108,7 @@ def ends_of(column: Column, edges: FloatArray, integer: bool, sides: list[int]) 
     if integer:
         edges = np.round(edges)
         edges[-1] -= outside[1]
-    return Ends(edges, (scales[0], scales[1]), (tail_shapes[0], tail_shapes[1]), floor, points)
+    return Ends(edges, (scales[0], scales[1]), (tail_shapes[0], tail_shapes[1]))
 
 
 def _outer_rows(
@@ -177,29 +162,6 @@ def _fits_a_bin(length: float, outer: _Outer) -> bool:
     of_tail = outer.shape / (outer.shape - 2)
     off = abs(of_bin - outer.variation)
     return off <= 0.2 * outer.variation or off <= abs(of_tail - outer.variation)
-
-
-def _length_of(outer: _Outer) -> float:
-    """The length of a bin whose truncated exponential has the mean and spread of the distances."""
-    low, high = -shapes.MAX_TILT, MOST_TILT
-    for _ in range(50):  # bisection: the coefficient of variation falls with the tilt
-        tilt = np.array(0.5 * (low + high))
-        wide = float(shapes.place_variance(tilt) / shapes.mean_place(tilt) ** 2) > outer.variation
-        low, high = (float(tilt), high) if wide else (low, float(tilt))
-    return outer.mean / float(shapes.mean_place(np.array(high)))
-
-
-def _as_mean(points: Points, outer: _Outer) -> Points:
-    """The points with one in place of the outer ones: their mean, which the bin is to keep."""
-    stay = points.values <= outer.edge if outer.side else points.values >= outer.edge
-    rows = points.rows[~stay]
-    mean = np.average(points.values[~stay], weights=rows)
-    at = int(np.searchsorted(points.values[stay], mean))
-    return Points(
-        np.insert(points.values[stay], at, mean),
-        np.insert(points.rows[stay], at, rows.sum()),
-        np.insert(points.spreads[stay], at, 0.0),
-    )
 
 
 def _scale_up_to(reach: float, outer: _Outer) -> float:

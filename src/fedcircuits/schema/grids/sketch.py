@@ -34,7 +34,7 @@ STANDS_OUT, NEIGHBOURS = 4.0, 5
 # in a short table the share alone would make an atom of every single value.
 HEAVY_SHARE = 0.0025
 OTHERS_SHARE = 0.05  # share of the rows that may be sent as means in a discrete column
-OUTER_SHARE = 0.01  # of the rows, that outermost groups may be to stay together
+OUTER_SHARE = 0.01  # of the rows (a sixth of those without atoms): outermost groups kept together
 
 
 def looks_discrete(n_distinct: int, n_rows: float) -> bool:
@@ -163,7 +163,8 @@ class Sketch:
         rest = points[order], point_rows[order], spreads[order]
         groups_of = [outer_rows(s.point_rows) for s in sketches if s.points.size and not s.exact]
         groups = np.array([np.zeros(2), *groups_of])
-        few = OUTER_SHARE * float(heavy_rows.sum() + point_rows.sum())
+        apart_rows = float(point_rows.sum())
+        few = min(OUTER_SHARE * (float(heavy_rows.sum()) + apart_rows), apart_rows / 6)
         outer = np.maximum(groups.max(axis=0), np.minimum(groups.sum(axis=0), few))
         seen = [s for s in sketches if s.n_rows > 0]
         positive = np.zeros(int(len(seen) > 0 and all(s.never_below.size for s in seen)))
