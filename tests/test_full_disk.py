@@ -115,6 +115,7 @@ def test_a_line_of_the_audit_file_is_there_whole_or_not_at_all(tmp_path: Path) -
 
 
 @pytest.mark.filterwarnings("ignore::fedcircuits.errors.FedcircuitsWarning")
+@pytest.mark.slow
 def test_a_run_whose_state_cannot_be_kept_says_so_and_goes_on_later(tmp_path: Path) -> None:
     case, state = "columns, latent", tmp_path / "state"
     expected = bits(run(case, ResumedLine(specs_of(case), state, None)))

@@ -97,7 +97,11 @@ def test_the_setting_of_trees_is_that_of_least_validation_loss() -> None:
     assert tree_setting((X[:500], Y[:500]), (X[500:], Y[500:]), settings, 20) == settings[1]
 
 
-@pytest.mark.parametrize("settings", [SETTINGS[:1], PLAIN[:2]], ids=["tabnet", "plain"])
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(SETTINGS[:1], marks=pytest.mark.slow), PLAIN[:2]],
+    ids=["tabnet", "plain"],
+)
 def test_fed_avg_learns_and_counts_every_round(settings: tuple[object, ...]) -> None:
     parts = [(X[at:500:2], Y[at:500:2]) for at in range(2)]
     rival = fed_avg(

@@ -308,7 +308,9 @@ def test_missing_data_says_what_to_fetch(tmp_path: Path) -> None:
 def test_a_rival_whose_package_is_absent_is_left_out_and_named_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pytorch_tabnet", None)
+    imported = [name for name in sys.modules if name.startswith("pytorch_tabnet.")]
+    for name in ["pytorch_tabnet", *imported]:  # a submodule is found without its package
+        monkeypatch.setitem(sys.modules, name, None)
     for name in [name for name in sys.modules if name.startswith("fedcircuits.baselines.")]:
         monkeypatch.delitem(sys.modules, name)
     whole = Experiment.named("classification", quick=True)

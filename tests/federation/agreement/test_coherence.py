@@ -234,11 +234,11 @@ def test_after_a_client_joined(rule: Any) -> None:
     "learner",
     [
         "hclt",
-        "mixture",
-        "learnspn",
         "factorised",
-        "einet",
-        pytest.param("auto", marks=pytest.mark.slow),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("mixture", "learnspn", "einet", "auto")
+        ),
     ],
 )
 def test_one_table(learner: str, tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ def _exact(evidence: Evidence) -> np.ndarray:
     return np.array([len(_EXACT) - 1], dtype=np.uint8)
 
 
+@pytest.mark.slow
 def test_clusters_and_classes_are_not_sent_twice() -> None:
     """The trial's are those of the run: all aligned rows are clustered in both."""
     fed = fc.federate(two_clients(0.0), id="id", label="y")

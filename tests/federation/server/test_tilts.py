@@ -301,6 +301,7 @@ def test_columns_side_by_side_are_split_by_width() -> None:
     assert by_column(flat[:, :0], []) == []
 
 
+@pytest.mark.slow
 def test_a_trial_whose_rows_lack_classes_is_compared(rng: np.random.Generator) -> None:
     n = 700
     u = rng.normal(size=n)

@@ -28,6 +28,7 @@ def model(digits: tuple[np.ndarray, np.ndarray]) -> fc.Density:
     return fc.learn(images[:900], label=labels[:900], learner="einet", **OPTIONS)
 
 
+@pytest.mark.slow
 def test_a_model_of_images_beats_guessing(
     model: fc.Density, digits: tuple[np.ndarray, np.ndarray]
 ) -> None:
