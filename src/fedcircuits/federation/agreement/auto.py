@@ -28,7 +28,7 @@ from fedcircuits.federation.agreement._shared.aligned import (
     common_rows,
     drawn,
 )
-from fedcircuits.federation.agreement._shared.heads_across import gain_of_head
+from fedcircuits.federation.agreement._shared.heads_across import gain_of_head, name_left_out
 from fedcircuits.federation.agreement._shared.validation import (
     EVIDENCE,
     TRIES,
@@ -108,6 +108,8 @@ def choose(
         return rules[0], _why(server, rules[0], rules, refused, reason)
     n_classes = 1 if server.label is None else n_states_of(server.schema[server.label])
     tried = within_budget(rules, some.size, n_classes)
+    if any(_takes_head(rule, server) for rule in tried):
+        name_left_out(server)
     if _share_a_tilt(server, tried):
         n_validation = min(DENSITY_ROWS, n_validation)
     order = drawn(server, "auto", common)

@@ -263,9 +263,7 @@ def tilts_without(server: Server) -> dict[str, Tilt] | None:
 
     Tables of all rows go on from these: they are fitted first.
     """
-    if len(server.clients) < 2 or not server.label_is_shared:
-        return None
-    if not set(server.clients) <= set(server.aligned):  # without an id no row is known to be shared
+    if not (can_pool(server) and server.label_is_shared):
         return None
     groups, _, held = left_out(server)
     if not enough(server, groups, held):
@@ -344,6 +342,25 @@ def rows_to_pool(server: Server, groups: Mapping[str, list[str]]) -> tuple[str, 
     having = [*server.label_owners, *server.label_holders]
     pooler = max(having, key=lambda c: int(np.isin(common, server.aligned[c]).sum()))
     return pooler, np.intersect1d(common, server.aligned[pooler])
+
+
+def can_pool(server: Server) -> bool:
+    """Whether rows of several clients are aligned: without an id none is known to be shared."""
+    return len(server.clients) > 1 and set(server.clients) <= set(server.aligned)
+
+
+def name_left_out(server: Server) -> None:
+    """Name the rows that a head leaves out, before anything else is asked about groups of rows.
+
+    Under policies a client counts those alone that leave parts of enough rows; the finer its parts
+    are by then, the fewer they are, and trees would be weighed by rows that they have seen.
+    """
+    if not (can_pool(server) and server.label_is_shared):
+        return
+    groups, _, held = left_out(server)
+    if enough(server, groups, held):
+        for client in server.clients:
+            name_rows(server, client, np.intersect1d(held, server.aligned[client]))
 
 
 def enough(server: Server, groups: Mapping[str, list[str]], held: IntArray) -> bool:
