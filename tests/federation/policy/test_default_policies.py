@@ -14,12 +14,14 @@ import fedcircuits as fc
 from contracts.defaults import SPLITS, by_defaults
 from contracts.engine import table
 from contracts.federations import ID, LABEL, split
+from fedcircuits.arrays import BoolArray
 from fedcircuits.errors import FedcircuitsWarning, FederationError
 from fedcircuits.federation.agreement import Anchors, Latent, ProductOfClasses
 from fedcircuits.federation.agreement.auto import within_budget
 from fedcircuits.federation.agreement.base import Rule
 from fedcircuits.federation.agreement.latent import automatic_clusters
 from fedcircuits.federation.client.clustering import clusters_per_stratum
+from fedcircuits.federation.client.label.heads_across import HeadsAcross
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.wire import requests as m
 
@@ -56,6 +58,25 @@ def test_latent_serves_where_all_hold_a_label_that_is_not_sent(case: str) -> Non
     messages = asked.ledger.table()
     assert "row evidence" not in set(messages["level"])
     assert max(asked.ledger.bits(client) for client in asked.clients) <= Policy().bits
+
+
+def test_rows_that_a_head_leaves_out_count_nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named after clusters were asked for, few of them lie in parts of rows enough."""
+    shares: list[float] = []
+    counted_of = HeadsAcross._counted_of
+
+    def seen(self: HeadsAcross, name: str) -> BoolArray:
+        found = counted_of(self, name)
+        shares.append(found.sum() / self._aligned.named(name).size)
+        return found
+
+    monkeypatch.setattr(HeadsAcross, "_counted_of", seen)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FedcircuitsWarning)
+        rows, policy = table(n=2000), Policy(label="sent")
+        fc.federate(split("vertical", rows), id=ID, label=LABEL, policies=policy)
+    assert shares
+    assert min(shares) > 0.9
 
 
 @pytest.mark.parametrize("n_classes", [2, 10, 1000])
