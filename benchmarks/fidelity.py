@@ -271,6 +271,7 @@ def main() -> None:
             + " ".join(map(str, options.seeds)),
             [
                 "A line of every run recorded; what is not here was not run.",
+                "Trained on samples: as many samples as there are training rows.",
                 "Marginals: worst column; mean in standard deviations of the rows, standard "
                 "deviation in per cent, distribution function at .01, .05, .5, .95, .99.",
                 "Log-density in the data's own units, nats per row of the test rows.",
