@@ -151,3 +151,11 @@ def test_trees_that_start_from_a_line_add_to_it() -> None:
 
     assert both.roots.size == line.roots.size + 3 * n_steps
     assert loss(both) < loss(line)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_outputs_in_parts_are_those_of_the_parted_trees(n_classes: int) -> None:
+    values, labels = table(700, n_classes)
+    trees = boost(values, labels, np.ones(700), N_CODES, BoostOptions(12), 0)
+    for part, found in zip(trees.parted(), trees.outputs_in_parts(values), strict=True):
+        np.testing.assert_array_equal(found, part.outputs(values))

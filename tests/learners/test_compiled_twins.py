@@ -26,7 +26,7 @@ from fedcircuits.learners.hclt.tilt.tilt import TiltedTree, untilted
 from fedcircuits.learners.hclt.tilt.tilt_fit import TiltProblem
 from fedcircuits.learners.hclt.tree.latent_tree import LatentTree
 from fedcircuits.learners.hclt.tree.patterns import block_patterns
-from fedcircuits.learners.hclt.tree.starts import initial_tree
+from fedcircuits.learners.hclt.tree.starts import _grouped, initial_tree
 from fedcircuits.learners.hclt.tree.tree_em import (
     EmOptions,
     Smoothing,
@@ -90,6 +90,28 @@ def test_upward_and_flows(missing: float) -> None:
 
     for one, two in zip(*both(run), strict=True):
         agree(one, two)
+
+
+@pytest.mark.parametrize("n_states", [3, 16, 33, 64, 70])
+def test_single_precision_multiplies_tables_of_any_width(n_states: int) -> None:
+    codes = rows(0.2)
+    marginals = column_marginals(codes, CARDS, np.ones(N))
+    rng = np.random.default_rng(n_states)
+    model = initial_tree(PARENT, ORDER, np.arange(8), marginals, n_states, codes, rng)
+    patterns, weights = block_patterns(model, codes), rng.random(N)
+    exact = TreePass(model, np.float64).counts_of((patterns, weights))
+    found = TreePass(model, np.float32).counts_of((patterns, weights))
+    assert found.log_likelihood == pytest.approx(exact.log_likelihood, rel=1e-5)
+    np.testing.assert_allclose(found.pairs, exact.pairs, rtol=1e-3, atol=1e-5)
+    for one, two in zip(found.emissions, exact.emissions, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "width", "n_groups"), [(600, 3, 16), (600, 40, 70), (4, 5, 8)])
+def test_groups_of_points(n: int, width: int, n_groups: int) -> None:
+    points = np.random.default_rng(n).normal(size=(n, width))
+    compiled, twin = both(lambda: _grouped(points, n_groups, np.random.default_rng(1)))
+    np.testing.assert_array_equal(compiled, twin)
 
 
 def test_an_impossible_row_is_impossible_in_both() -> None:
