@@ -268,8 +268,11 @@ class Grid(GridStates):
         low, high = (np.broadcast_to(np.asarray(end, float), states.shape) for end in (low, high))
         under = np.flatnonzero((states == 0) & (low < self.floor))
         if under.size and self._below is not None:
-            below = self._mass_below(low[under], high[under])
-            above = self._masses_above(low[under], high[under])[:, 0]
+            ends = low[under], high[under]
+            if all((end == end[0]).all() for end in ends):  # one look for all rows
+                ends = ends[0][:1], ends[1][:1]
+            below = self._mass_below(*ends)
+            above = self._masses_above(*ends)[:, 0]
             share = below / np.maximum(below + above, 1e-300)
             goes = u[under] < share
             u = u.copy()
