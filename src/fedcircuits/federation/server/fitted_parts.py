@@ -206,7 +206,7 @@ def call_or_drop(
 def label_leaves(schema: Schema, label: str, rows: FloatArray) -> dict[int, Circuit]:
     """Return the label's densities in the classes that have rows, by class; they are disjoint.
 
-    Each is one at its class; the states of a number in which no row is counted are a neighbour's, too.
+    Each is one at its class; the states of a number in which no row is counted are a neighbour's.
     """
     variable, alone = schema[label], schema.select([label])
     shares = spread_over_states(variable, rows)
