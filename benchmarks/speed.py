@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -196,6 +197,11 @@ def page(before: dict[str, Any], now: dict[str, Any]) -> None:
             "Answers are the least of three runs over 10,000 test rows of Adult, the first "
             "question, which prepares the model, not counted; of one row, the mean of 100 calls.",
             "Imports are done before the clock starts.",
+            *(
+                [f"Processes that wanted a core at the end of the run of now: {now['load']:.0f}."]
+                if "load" in now
+                else []
+            ),
         ],
     )
 
@@ -217,7 +223,7 @@ def main() -> None:
     asked = ["git", "-C", str(where), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     Path(arguments.record).write_text(
-        json.dumps({"commit": commit, "figures": measure()}, indent=1)
+        json.dumps({"commit": commit, "figures": measure(), "load": os.getloadavg()[1]}, indent=1)
     )
 
 
