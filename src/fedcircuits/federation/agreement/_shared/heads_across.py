@@ -27,7 +27,8 @@ from fedcircuits.federation.server.tilts import combined
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import MANY, Step, step
 
-HELD_SHARE, MOST_HELD, LEAST_HELD = 0.2, 4_000, 200
+# Left-out rows: a fifth of the rows, of few rows a third up to the second number.
+HELD_SHARE, FEW_SHARE, FEW_HELD, MOST_HELD, LEAST_HELD = 0.2, 1 / 3, 200, 4_000, 60
 STEPS: tuple[Step, ...] = (
     *KEYS,
     step(m.NAME_ROWS, MANY),
@@ -254,7 +255,8 @@ def left_out(server: Server) -> tuple[dict[str, list[str]], str, IntArray]:
     """Clients in groups, the one that pools, and the rows (n,) that fits of a head leave out."""
     groups = groups_of(server)
     pooler, rows = rows_to_pool(server, groups)
-    n_held = min(MOST_HELD, int(HELD_SHARE * rows.size))
+    few = min(FEW_HELD, int(FEW_SHARE * rows.size))
+    n_held = min(MOST_HELD, max(few, int(HELD_SHARE * rows.size)))
     return groups, pooler, np.sort(drawn(server, "head", rows)[:n_held])
 
 
@@ -288,7 +290,8 @@ def gain_of_head(server: Server, tilts: Mapping[str, Tilt], judged: IntArray) ->
     if made is None or made.pooled.pool is None:
         return 0.0
     pool = made.pooled.pool
-    return pool.gain if gains_for_certain(pool.gain, pool.error, pool.log_loss) else 0.0
+    kept = gains_for_certain(pool.gain, pool.error, pool.log_loss, n_rows=pool.n_rows)
+    return pool.gain if kept else 0.0
 
 
 def attempt(

@@ -30,7 +30,7 @@ from fedcircuits.schema import Table, Variable
 PURPOSE = "codes"  # of what is sealed
 RIDGE = 1.0  # rows of effect zero in every state, when effects are spread
 # Rows left out to pool tables and trees, and from which trees are boosted at all.
-HELD_SHARE, MOST_HELD, LEAST_HEAD_ROWS = 0.2, 10_000, 1_000
+HELD_SHARE, FEW_SHARE, FEW_HELD, MOST_HELD, LEAST_HEAD_ROWS = 0.2, 1 / 3, 200, 10_000, 180
 
 
 class Coding(ClientState):
@@ -133,7 +133,7 @@ def head_by_codes(
     """
     n, n_classes = len(table), request.n_classes
     order = rng.permutation(n)
-    n_held = min(MOST_HELD, int(HELD_SHARE * n))
+    n_held = min(MOST_HELD, max(min(FEW_HELD, int(FEW_SHARE * n)), int(HELD_SHARE * n)))
     held, rest = np.zeros(n, dtype=bool), np.sort(order[n_held:])
     held[order[:n_held]] = True
     first = rest[rng.permutation(rest.size) < rest.size // 2]
