@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,9 @@ def per_row(engine: Recorder, sizes: dict[str, int], least: int) -> list[Seen]:
                 aligned[client] = np.asarray(record.arrays["rows"], dtype=np.int64)
                 sets[client].append(aligned[client])
             sets[client] += _chosen(record, aligned.get(client))
+            sent = asked[client, verb.name]
+            if isinstance(sent, m.NameRows) and sent.draw is not None:
+                sets[client].append(aligned[client][sent.draw.of(aligned[client].size)])
             continue
         if record.kind == "Failed" or verb.name == "draw":
             continue  # rows drawn from a model are none of the client's
@@ -83,8 +86,13 @@ def per_row(engine: Recorder, sizes: dict[str, int], least: int) -> list[Seen]:
         reply = verb.reply.from_bytes(message.data)
         bits = verb.bits(request, reply)
         groups = {len(list(counts(reply))) for counts in verb.groups.values()}
+        hidden = _sealed(reply)
         for field, array in _arrays(record):
-            if _is_opaque(verb.name, level, array) or (array.ndim == 1 and array.size in groups):
+            if (
+                field in hidden
+                or _is_opaque(verb.name, level, array)
+                or (array.ndim == 1 and array.size in groups)
+            ):
                 continue  # random to the server, or an entry a group whose rows are counted
             for rows, values in _about_rows(array, sets[client], record, least):
                 found.append(Seen(client, verb.name, field, level, bits, rows, values))
@@ -101,8 +109,12 @@ def opaque(engine: Recorder) -> bytes:
             asked[message.client, verb.name] = vars(verb.request.from_bytes(message.data))
             continue
         level = verb.level("server", asked[message.client, verb.name])
-        for array in encoding.unpack(message.data).arrays.values():
-            if _is_opaque(verb.name, level, array):
+        record = encoding.unpack(message.data)
+        hidden = set()
+        if record.kind == verb.reply.__name__:
+            hidden = _sealed(verb.reply.from_bytes(message.data))
+        for field, array in record.arrays.items():
+            if field in hidden or _is_opaque(verb.name, level, array):
                 parts |= dict.fromkeys(row.tobytes() for row in np.atleast_2d(array))
     return b"".join(parts)
 
@@ -112,6 +124,19 @@ def _is_opaque(verb: str, level: Level, array: Array) -> bool:
     if level is Level.MASKED_SUMS:
         return array.dtype == np.int64
     return array.dtype == np.uint8 and (level is Level.NOTHING or verb == "digests")
+
+
+def _sealed(value: Any, path: str = "") -> set[str]:
+    """Names of arrays that a reply says are sealed for another client."""
+    if isinstance(value, m.Piece):
+        return {f"{path}values"}
+    if isinstance(value, tuple):
+        inner = [(each, f"{path}{at}/") for at, each in enumerate(value)]
+    elif is_dataclass(value):
+        inner = [(getattr(value, each.name), f"{path}{each.name}/") for each in fields(value)]
+    else:
+        return set()
+    return set().union(*(_sealed(each, name) for each, name in inner))
 
 
 def _chosen(record: encoding.Record, aligned: IntArray | None) -> list[IntArray]:
@@ -127,12 +152,15 @@ def _chosen(record: encoding.Record, aligned: IntArray | None) -> list[IntArray]
 
 def _of_trees(record: encoding.Record) -> set[str]:
     """Names of arrays that make up valid trees: a part of the model."""
-    names = {name: f"trees/{name}" for name in BoostedTrees.__dataclass_fields__}
-    if not set(names.values()) <= set(record.arrays):
-        return set()
-    arrays = {name: record.arrays[field] for name, field in names.items()}
-    BoostedTrees.from_arrays(arrays, len(arrays["known_categories"]), arrays["baseline"].size)
-    return set(names.values())
+    found: set[str] = set()
+    for kind in ("trees", "leaf"):
+        names = {name: f"{kind}/{name}" for name in BoostedTrees.__dataclass_fields__}
+        if set(names.values()) <= set(record.arrays):
+            arrays = {name: record.arrays[field] for name, field in names.items()}
+            n_columns = len(arrays["known_categories"])
+            BoostedTrees.from_arrays(arrays, n_columns, arrays["baseline"].size)
+            found |= set(names.values())
+    return found
 
 
 def _arrays(record: encoding.Record) -> Iterator[tuple[str, Array]]:

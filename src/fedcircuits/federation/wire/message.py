@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,13 +19,20 @@ from fedcircuits.federation.wire.ids import fingerprint
 
 AS_IT_IS, PACKED = b"=", b"z"  # first byte of a model inside a message
 PACKED_UP_TO = 16 * 2**20
-# A header of more bytes travels compressed, as an array of this name: lists of names repeat much.
-PACKED_FROM, HEADER = 1024, "="
+# What a header travels as that is compressed.
+HEADER = "="
 
 
 @dataclass(frozen=True)
 class Message:
-    """Base of all messages; the types of its fields say how they travel (`codecs.py`)."""
+    """Base of all messages; the types of its fields say how they travel (`codecs.py`).
+
+    Attributes:
+        packs_header: whether names and numbers beside the arrays travel compressed: for requests
+            that list many models, whose names repeat much.
+    """
+
+    packs_header: ClassVar[bool] = False
 
     def to_bytes(self, answers: str | None = None) -> bytes:
         """Return the message as it travels; a reply names the request it answers (`request_name`).
@@ -35,8 +42,8 @@ class Message:
         """
         arrays: Arrays = {}
         header = encode_fields(self, "", arrays)
-        text = json.dumps(header, allow_nan=False, sort_keys=True).encode()
-        if len(text) > PACKED_FROM:
+        if self.packs_header:
+            text = json.dumps(header, allow_nan=False, sort_keys=True).encode()
             header, arrays[HEADER] = {}, model_array(text)
         return encoding.pack(encoding.Record(type(self).__name__, header, arrays), answers)
 
@@ -46,7 +53,7 @@ class Message:
         record = encoding.unpack(data, kind=cls.__name__, name="the message")
         try:
             header = record.header
-            if HEADER in record.arrays:
+            if cls.packs_header and HEADER in record.arrays:
                 header = json.loads(model_bytes(record.arrays[HEADER]))
             made: Self = decode_fields(cls, header, "", record.arrays)
         except (StorageError, ValueError, RecursionError) as error:

@@ -28,7 +28,7 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import MANY, Step, step
 
 # Left-out rows: a fifth of the rows, of few rows a third up to the second number.
-HELD_SHARE, FEW_SHARE, FEW_HELD, MOST_HELD, LEAST_HELD = 0.2, 1 / 3, 200, 4_000, 60
+HELD_SHARE, FEW_SHARE, FEW_HELD, MOST_HELD, LEAST_HELD = 0.2, 1 / 3, 200, 4_000, 150
 STEPS: tuple[Step, ...] = (
     *KEYS,
     step(m.NAME_ROWS, MANY),

@@ -8,6 +8,7 @@ combines the numbers; it learns means alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedcircuits.arrays import Array
 from fedcircuits.federation.wire.message import Message
@@ -49,6 +50,8 @@ class Peers(Message):
 class AskSealed(Message):
     """Server: evaluate models on n named aligned rows, with every class of the label, and seal the
     values for another client."""
+
+    packs_header: ClassVar[bool] = True
 
     models: tuple[ModelName, ...]
     rows: str
@@ -104,6 +107,8 @@ class Judge(Message):
     leaf is the row `constants[i]` (Y,), the same for every row. The other arrays are a
     `Structure`'s.
     """
+
+    packs_header: ClassVar[bool] = True
 
     rows: str
     n_rows: int
