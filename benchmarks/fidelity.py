@@ -39,6 +39,8 @@ FILES = {
     "credit": "give_me_some_credit", "magic": "magic_telescope", "spambase": "spambase",
     "housing": "california_housing",
 }  # fmt: skip
+MANY_SAMPLES = 4  # times as many as training rows
+TRAINED = ("AUC, trained on samples", f"AUC, trained on {MANY_SAMPLES} times as many samples")
 SAMPLE_BOUNDS = {"adult": 0.60, "magic": 0.60, "credit": 0.70, "housing": 0.70}
 
 
@@ -155,11 +157,10 @@ def samples(name: str, seed: int) -> Iterator[list[Any]]:
     start = time.process_time()
     model = fc.learn(train, label=label, seed=seed)
     seconds = f"{time.process_time() - start:.1f}"
-    drawn = model.sample(len(train), seed=seed)[list(train.columns)]
-    for other in (train, drawn):
-        other.reset_index(drop=True, inplace=True)
-    n = min(len(test), len(drawn))
-    both = pd.concat([as_features(test[:n], train), as_features(drawn[:n], train)])
+    many = model.sample(MANY_SAMPLES * len(train), seed=seed)[list(train.columns)]
+    train = train.reset_index(drop=True)
+    n = min(len(test), len(train))
+    both = pd.concat([as_features(test[:n], train), as_features(many[:n], train)])
     both = as_features(both.reset_index(drop=True), train)
     real = np.repeat([1, 0], n)
     told = cross_val_predict(booster(seed), both, real, cv=3, method="predict_proba")[:, 1]
@@ -169,15 +170,15 @@ def samples(name: str, seed: int) -> Iterator[list[Any]]:
         return
     found = []
     positive = sorted(train[label].unique())[-1]
-    for rows in (train, drawn):
+    for rows in (train, many[: len(train)], many):
         fitted = booster(seed).fit(
             as_features(rows, train).drop(columns=label), rows[label] == positive
         )
         proba = fitted.predict_proba(as_features(test, train).drop(columns=label))[:, 1]
         found.append(roc_auc_score(test[label] == positive, proba))
-    loss = found[0] - found[1]
-    shown = f"{found[1]:.4f} of {found[0]:.4f}"
-    yield [name, "AUC, trained on samples", seed, shown, 0.012, loss <= 0.012, seconds]
+    for what, auc in zip(TRAINED, found[1:], strict=True):
+        shown = f"{auc:.4f} of {found[0]:.4f}"
+        yield [name, what, seed, shown, 0.012, found[0] - auc <= 0.012, seconds]
 
 
 # --- log-density ----------------------------------------------------------------------------------
@@ -271,7 +272,8 @@ def main() -> None:
             + " ".join(map(str, options.seeds)),
             [
                 "A line of every run recorded; what is not here was not run.",
-                "Trained on samples: as many samples as there are training rows.",
+                "Trained on samples: as many as there are training rows, and four times as many: "
+                "labels drawn once say less than a row's own, whatever the model.",
                 "Marginals: worst column; mean in standard deviations of the rows, standard "
                 "deviation in per cent, distribution function at .01, .05, .5, .95, .99.",
                 "Log-density in the data's own units, nats per row of the test rows.",
