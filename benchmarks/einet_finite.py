@@ -1,6 +1,6 @@
 """Numbers that stay finite: every kind of EiNet, trained on a GPU for 20 epochs on 20,000 images.
 
-    python benchmarks/einet_finite.py FOLDER [--processes 8] [--seconds 400] [--images 20000]
+    python benchmarks/einet_finite.py FOLDER [--processes 8] [--seconds 400] [--images 20000] [--skip 0]
 
 FOLDER has mnist.npz. Structures x layers x leaves x precisions, with a label (sums of their own,
 without a network beside it) and without, through `fc.learn`: training must end, every one of 2,000
@@ -95,9 +95,13 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--skip", type=int, default=0, help="cases that another run has trained")
     given = parser.parse_args()
     until = time.time() + given.seconds
-    jobs = [(c, given.folder, given.images, given.epochs, given.device, until) for c in cases()]
+    jobs = [
+        (c, given.folder, given.images, given.epochs, given.device, until)
+        for c in cases()[given.skip :]
+    ]
     answers = {}
     with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
         for case, answer, seconds in pool.imap_unordered(timed, jobs):

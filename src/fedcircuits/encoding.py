@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as safetensors_load
-from safetensors.numpy import save as safetensors_save
 
 from fedcircuits.arrays import Array
 from fedcircuits.errors import StorageError
@@ -40,7 +39,11 @@ _FILE_TYPES = {
     stat.S_IFLNK: "symbolic link",
     stat.S_IFSOCK: "socket",
 }
-_DTYPES = {"F64", "F32", "F16", "I64", "I32", "I8", "U8", "BOOL"}
+# Types of arrays, in the order in which safetensors puts the arrays into a file.
+_DTYPES = {
+    "int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16",
+    "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,13 @@ def _digest(text: str, arrays: dict[str, Array]) -> str:
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(f"|{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(_bytes_of(array))
     return digest.hexdigest()
+
+
+def _bytes_of(array: Array) -> Array:
+    """Return the memory of an array in C order as bytes, without a copy where it is in order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _finite(text: str) -> float:
@@ -86,37 +94,55 @@ def _finite(text: str) -> float:
     return value
 
 
-def pack(record: Record, answers: str | None = None) -> bytes:
+def pack(record: Record, answers: str | None = None, lead: bytes = b"") -> bytes:
     """Return the bytes of a record, the same each time.
 
     Args:
         record: the contents.
         answers: of a reply: the name of the request that it answers (see `answers_of`).
+        lead: what the bytes begin with, where they are a part of something else.
     """
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "kind": record.kind, "header": record.header},
         allow_nan=False,
         sort_keys=True,
     )
-    # C-ordered copies: safetensors trusts the buffer, not the strides.
-    arrays = {name: np.array(array, order="C") for name, array in record.arrays.items()}
+    arrays = {name: _as_stored(name, array) for name, array in record.arrays.items()}
     metadata = {"fedcircuits": text, "sha256": _digest(text, arrays)}
     if answers is not None:
         metadata["answers"] = answers
-    return _sorted_header(bytes(safetensors_save(arrays, metadata)))
+    # Written here and not by safetensors: models of gigabytes are copied once, and in one order.
+    ranks = list(_DTYPES)
+    order = sorted(arrays, key=lambda name: (ranks.index(arrays[name].dtype.name), name))
+    head: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name in order:
+        array, start = arrays[name], end
+        end = start + array.nbytes
+        head[name] = {
+            "dtype": _DTYPES[array.dtype.name], "shape": array.shape, "data_offsets": [start, end],
+        }  # fmt: skip
+    first = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
+    first += b" " * (-len(first) % 8)
+    parts = [_bytes_of(arrays[name]).data for name in order]
+    return b"".join([lead, struct.pack("<Q", len(first)), first, *parts])
 
 
-def _sorted_header(data: bytes) -> bytes:
-    """Return the file with the header's keys in order; safetensors writes them in any order."""
-    (length,) = struct.unpack("<Q", data[:8])
-    head = json.loads(data[8 : 8 + length])
-    text = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + data[8 + length :]
+def _as_stored(name: str, array: Array) -> Array:
+    """Return an array in C order and little-endian, the same one where it is so."""
+    array = np.asarray(array, order="C")
+    if array.dtype.name not in _DTYPES:
+        raise StorageError(f"the array {name!r} has the type {array.dtype}, which is not stored")
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 def unpack(
-    data: bytes, kind: str | None = None, name: str = "the data", oldest: int = VERSION
+    data: bytes,
+    kind: str | None = None,
+    name: str = "the data",
+    oldest: int = VERSION,
+    *,
+    checked: bool = False,
 ) -> Record:
     """Return the record in some bytes, or raise a `StorageError` that says what is wrong.
 
@@ -125,6 +151,7 @@ def unpack(
         kind: the kind expected, if only one will do.
         name: what to call the bytes in errors.
         oldest: format version that is still accepted.
+        checked: whether the bytes were part of others whose SHA-256 was compared.
     """
     metadata = _metadata(data, name)
     try:
@@ -148,7 +175,7 @@ def unpack(
         arrays = {key: np.asarray(value) for key, value in safetensors_load(data).items()}
     except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise StorageError(f"{name} is damaged: {error}") from None
-    if metadata.get("sha256") != _digest(text, arrays):
+    if not checked and metadata.get("sha256") != _digest(text, arrays):
         raise StorageError(f"{name} is damaged: its contents do not match their SHA-256")
     return Record(record_kind, header, arrays)
 
@@ -157,6 +184,11 @@ def answers_of(data: bytes) -> str | None:
     """Return the name of the request that a packed reply answers; None where it says none."""
     found = _metadata(data, "the message").get("answers")
     return found if isinstance(found, str) else None
+
+
+def sha256_of(data: bytes) -> str:
+    """Return the SHA-256 that packed bytes state of their contents."""
+    return str(_metadata(data, "the message").get("sha256"))
 
 
 def _metadata(data: bytes, name: str) -> dict[str, Any]:
@@ -178,7 +210,7 @@ def _metadata(data: bytes, name: str) -> dict[str, Any]:
                 isinstance(n, int) and 0 <= n <= len(data) for n in (start, end, *shape)
             ):
                 raise ValueError("array entries do not fit")
-            if entry["dtype"] not in _DTYPES or math.prod(shape) > end - start:
+            if entry["dtype"] not in _DTYPES.values() or math.prod(shape) > end - start:
                 raise ValueError("array entries do not fit")
             ends.append(end)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 
 from fedcircuits.api.client_spec import ClientLearner
 from fedcircuits.api.learn import DEFAULT_LEARNER
-from fedcircuits.api.load import classifier_from_bytes, from_bytes
+from fedcircuits.api.load import classifier_from_bytes, from_message
 from fedcircuits.api.open_engine import Clients, open_engine
 from fedcircuits.api.progress import Progress, shown
 from fedcircuits.api.settings import Engine, Learners, Placement, RunSettings, Trust
@@ -252,7 +252,7 @@ class FederationRun:
         """How models are taken: as bytes, or as references to where they stay."""
         return TakeModels(
             self.settings.placement == "remote",
-            from_bytes,
+            from_message,
             lambda client, name, schema, size: RemoteDensity(server, client, name, schema, size),
         )
 

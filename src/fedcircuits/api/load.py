@@ -39,6 +39,11 @@ def from_bytes(data: bytes, name: str = "the data") -> Density:
     return decode(encoding.unpack(data, name=name))
 
 
+def from_message(data: bytes) -> Density:
+    """Return the density in bytes that were a part of a message, whose SHA-256 was compared."""
+    return decode(encoding.unpack(data, checked=True))
+
+
 def classifier_from_bytes(data: bytes, label: str) -> Classifier:
     """Return the classifier that a client encoded in some bytes."""
     from fedcircuits.federation.client.classifiers import classifier_from_record

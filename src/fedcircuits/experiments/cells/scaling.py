@@ -78,7 +78,7 @@ def _einet(width: int, n_rows: int, options: Any, context: Context) -> EiNet:
     batch = int(np.clip(n_rows // int(options["steps_an_epoch"]), 64, 256))
     return EiNet(
         width=width, epochs=int(options["epochs"]), batch=batch, blur=float(options["blur"]),
-        precision="bf16", device=context.device,
+        leaf_count=float(options["leaf_count"]), precision="bf16", device=context.device,
     )  # fmt: skip
 
 

@@ -128,7 +128,8 @@ def fit(
         drop_or_raise(server, client, error)
     models, rows = dict(fitted.models), dict(fitted.rows)
     seconds, reports = dict(fitted.seconds), dict(fitted.reports)
-    for client, reply in answers.items():
+    for client in list(answers):
+        reply = answers.pop(client)  # models of gigabytes are not held twice for all clients
         reports[client] = {**reports.get(client, {}), **read_reports(client, reply.reports)}
         seconds[client] = seconds.get(client, 0.0) + float(reply.seconds.sum())
         columns = {job.id: job.columns for job in by_client[client]}

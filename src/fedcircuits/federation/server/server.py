@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcircuits.arrays import Bytes, IntArray
 from fedcircuits.density.tilt import Tilt
+from fedcircuits.encoding import sha256_of
 from fedcircuits.errors import ClientError, FederationError, StorageError, warn
 from fedcircuits.federation.server.holdings import Holdings
 from fedcircuits.federation.server.merged_schema import (
@@ -167,7 +168,8 @@ class Server(Holdings):
         self, verb: Verb[Any, Any], client: str, request: m.Message, reply: m.Message, data: bytes
     ) -> dict[str, Any]:
         """Level and clear bits a row of a reply; a repeated one reveals nothing new."""
-        asked, name = vars(request), m.request_name(client, verb.name, data)
+        asked = vars(request)
+        name = m.request_name(client, verb.name, sha256_of(data).encode())
         bits = 0.0 if name in self._told else verb.bits(asked, reply)
         self._told.add(name)
         return {"level": verb.level("server", asked), "bits": bits}

@@ -96,7 +96,12 @@ class Lookup:
 
 def fingerprint(*parts: bytes) -> str:
     """Return a hexadecimal SHA-256 digest of some bytes, to name them."""
-    return hashlib.sha256(b"\x1f".join(parts)).hexdigest()
+    digest = hashlib.sha256()
+    for at, part in enumerate(parts):
+        if at:
+            digest.update(b"\x1f")
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def without_few(

@@ -90,7 +90,7 @@ def encoded(model: Density) -> Array:
     """Return a model as an array, without its fit report: how long a fit took is not part of it."""
     record = model.to_record()
     record.header["fit_report"] = None
-    return model_array(encoding.pack(record))
+    return _as_array(encoding.pack(record, lead=AS_IT_IS))
 
 
 def report_of(model: Density, *, brief: bool = False) -> list[Any]:
@@ -110,20 +110,25 @@ def report_of(model: Density, *, brief: bool = False) -> list[Any]:
 
 
 def model_array(data: bytes) -> Array:
-    """Return the bytes of a model as an array for a message, compressed if they are few.
+    """Return the bytes of a model as an array for a message, compressed if they are few."""
+    return _as_array(AS_IT_IS + data)
+
+
+def _as_array(marked: bytes) -> Array:
+    """Return bytes behind the mark `AS_IT_IS` as an array, compressed if they are few.
 
     Large models (EiNets) hardly shrink, and packing them takes longer than sending them.
     """
-    if len(data) > PACKED_UP_TO:
-        return np.frombuffer(AS_IT_IS + data, dtype=np.uint8)
-    return np.frombuffer(PACKED + zlib.compress(data, level=1), dtype=np.uint8)
+    if len(marked) > PACKED_UP_TO + 1:
+        return np.frombuffer(marked, dtype=np.uint8)
+    return np.frombuffer(PACKED + zlib.compress(marked[1:], level=1), dtype=np.uint8)
 
 
 def model_bytes(array: Array) -> bytes:
     """Return the bytes of a model that came as an array; never more than a sender would pack."""
+    if array[:1].tobytes() == AS_IT_IS:
+        return array[1:].tobytes()
     data = array.tobytes()
-    if data[:1] == AS_IT_IS:
-        return data[1:]
     try:
         if data[:1] != PACKED:
             raise zlib.error("an unknown first byte")

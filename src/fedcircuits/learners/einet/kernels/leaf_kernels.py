@@ -100,11 +100,14 @@ def categorical_forward_kernel(
 @triton.jit
 def categorical_update_kernel(
     X, known, F, probs, prior, mass, flow_of, slot_variable, step_at, pseudo_count,
-    blur, n_rows, B, D, K: tl.constexpr, C: tl.constexpr,
+    spread, n_rows, B, D, K: tl.constexpr, C: tl.constexpr,
     MASKED: tl.constexpr, BY_MASS: tl.constexpr, BLUR: tl.constexpr,
     BB: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Counts codes by a product with one-hot rows, then updates: probabilities read once."""
+    """Counts codes by a product with one-hot rows, then updates: probabilities read once.
+
+    If BLUR, a code counts as its row of `spread` (C, C).
+    """
     slot = tl.program_id(0)
     ks = tl.program_id(1) * BK + tl.arange(0, BK)
     codes = tl.arange(0, BC)
@@ -123,9 +126,8 @@ def categorical_update_kernel(
             flow = tl.where((seen != 0)[:, None], flow, 0.0)
         n += tl.sum(flow, axis=0)
         if BLUR:
-            away = (codes[:, None] - code[None, :]).to(tl.float32) / blur
-            one_hot = tl.where((codes < C)[:, None], tl.exp(-0.5 * away * away), 0.0)
-            one_hot = one_hot / tl.sum(one_hot, axis=0)[None, :]
+            entry = spread + code[None, :] * C + codes[:, None]
+            one_hot = tl.load(entry, mask=(codes < C)[:, None], other=0.0)
         else:
             one_hot = (codes[:, None] == code[None, :]).to(tl.float32)
         counts = matmul(one_hot, flow, counts, PRECISION)

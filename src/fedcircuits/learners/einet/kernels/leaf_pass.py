@@ -8,6 +8,7 @@ from fedcircuits.learners.einet.kernels import leaf_kernels
 from fedcircuits.learners.einet.kernels.launch_plan import LaunchPlan, power_of_two
 from fedcircuits.learners.einet.kernels.rates import Rates
 from fedcircuits.learners.einet.leaves import Categorical, DiscretisedGaussian, Gaussian
+from fedcircuits.learners.einet.leaves.blurring import blurring
 from fedcircuits.learners.einet.network.network import Network, Parameters
 from fedcircuits.learners.einet.passes.downward import leaf_statistics
 from fedcircuits.learners.einet.passes.forward import leaf_values
@@ -25,6 +26,10 @@ class LeafPass:
     def __init__(self, network: Network, params: Parameters, plan: LaunchPlan) -> None:
         self._network, self._params, self._plan = network, params, plan
         self._family = network.blocks[0].family if len(network.blocks) == 1 else None
+        leaves = params.leaves[0]
+        self._spread = leaves.get("prior")  # read only where there is a blur
+        if type(self._family) is Categorical and self._family.blur > 0:
+            self._spread = blurring(leaves["prior"], self._family.blur).float()
 
     def forward(self, x: Tensor, known: Tensor | None, target: Tensor) -> None:
         """Log-values of the leaf regions into `target` (at least leaf regions, B, K)."""
@@ -72,13 +77,16 @@ class LeafPass:
         if type(family) is Categorical and family.n_categories <= 1024:
             codes = power_of_two(family.n_categories, 16, 1024)
             rows, block, warps = plan.tuning.leaf
+            rows = min(rows, max(16, 16384 // codes))
             block = power_of_two(width, 16, min(block, max(16, 16384 // codes)))
             leaf_kernels.categorical_update_kernel[(n_slots, -(-width // block))](
                 x, mask, flows[0], params["probs"], params["prior"], masses[0], flows[1],
-                plan.slot_variable, rates.step, family.pseudo_count * share, family.blur,
+                plan.slot_variable, rates.step, family.pseudo_count * share, self._spread,
                 plan.batch, *sizes, family.n_categories, known is not None, rates.by_mass,
                 family.blur > 0, min(plan.rows, rows), codes, block, plan.precision,
                 num_warps=warps,
+                # Rows of the spread are staged too: three of them do not fit into shared memory.
+                num_stages=2 if family.blur > 0 else 3,
             )  # fmt: skip
             return
         plain = isinstance(family, DiscretisedGaussian) and not family.exact

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.learners.einet.leaves.base import Family, Params, Stats, pick_rows, uniform
+from fedcircuits.learners.einet.leaves.blurring import blurring
 
 # Probabilities that one pass of the update moves on a CPU.
 CHUNK_ELEMENTS = 100_000
@@ -22,8 +23,8 @@ class Categorical(Family):
         n_categories: Number of codes.
         pseudo_count: Rows added to every distribution, spread as the slot's marginal in the data
             (parameter "prior"); 0 gives plain EM.
-        blur: Standard deviation, in levels, of a Gaussian that counts are blurred with, for
-            photographs whose neighbouring levels are alike; 0 gives plain EM.
+        blur: Levels over which a count is shared with its neighbours (`blurring.py`), for images,
+            whose neighbouring levels are alike; 0 gives plain EM.
     """
 
     n_categories: int
@@ -68,17 +69,11 @@ class Categorical(Family):
         probs = torch.where(seen.unsqueeze(1), 0.5 * base + 0.5 * near, base)
         return {"probs": probs.contiguous(), "prior": marginal}
 
-    def _blurring(self, like: Tensor) -> Tensor:
-        """Matrix [to, from] whose columns spread one count over its neighbours."""
-        codes = torch.arange(self.n_categories, dtype=torch.float64)
-        near = torch.exp(-0.5 * ((codes[:, None] - codes[None, :]) / self.blur) ** 2)
-        return (near / near.sum(0)).to(like)
-
-    def _smoothed(self, stats: Stats) -> Tensor:
+    def _smoothed(self, params: Params, stats: Stats) -> Tensor:
         """Counts, blurred if so set, (S, categories, K)."""
         counts = stats["counts"]
         if self.blur > 0:
-            return torch.einsum("dc,sck->sdk", self._blurring(counts), counts)
+            return torch.matmul(blurring(params["prior"], self.blur).to(counts).T, counts)
         return counts
 
     def log_prob(self, params: Params, x: Tensor) -> Tensor:
@@ -99,7 +94,8 @@ class Categorical(Family):
     ) -> dict[str, Tensor]:
         """Counts plus the pseudo-count, normalised."""
         add = self.pseudo_count * share
-        probs, counts, prior = params["probs"], self._smoothed(stats), params["prior"].unsqueeze(2)
+        probs, prior = params["probs"], params["prior"].unsqueeze(2)
+        counts = self._smoothed(params, stats)
         n = stats["n"].unsqueeze(1)  # (S, 1, K)
         alive = n > 0
         rate = torch.where(alive, step.unsqueeze(1), torch.zeros_like(n))
@@ -121,7 +117,7 @@ class Categorical(Family):
     def gradient(self, params: Params, stats: Stats, share: float = 1.0) -> dict[str, Tensor]:
         """With respect to the logits: counts less expected counts, (S, categories, K)."""
         add = self.pseudo_count * share
-        seen = self._smoothed(stats) + add * params["prior"].unsqueeze(2)
+        seen = self._smoothed(params, stats) + add * params["prior"].unsqueeze(2)
         return {"logits": seen - (stats["n"] + add).unsqueeze(1) * params["probs"]}
 
     def moved(self, params: Params, by: Params) -> dict[str, Tensor]:

@@ -73,7 +73,7 @@ def unpack_network(
     )
     params = Parameters.from_tensors(
         {
-            name[7:]: torch.from_numpy(np.array(array))
+            name[7:]: torch.from_numpy(array if array.flags.writeable else array.copy())
             for name, array in arrays.items()
             if name.startswith("params.")
         }
