@@ -22,8 +22,13 @@ import torch
 
 from fedcircuits.learners.einet.leaves import Categorical, DiscretisedGaussian, Family
 from fedcircuits.learners.einet.network.layout import lay_out
-from fedcircuits.learners.einet.network.network import initial_parameters, make_network
+from fedcircuits.learners.einet.network.network import (
+    Parameters,
+    initial_parameters,
+    make_network,
+)
 from fedcircuits.learners.einet.structures.hidden_tree import hidden_chow_liu_tree
+from fedcircuits.learners.einet.training.checkpoint import State
 from fedcircuits.learners.einet.training.rows import Rows
 from fedcircuits.learners.einet.training.train import Schedule, evaluate, train
 from fedcircuits.schema.colour import N_LEVELS, to_ycocg
@@ -46,6 +51,7 @@ class Run:
     last_step: float = 0.02
     precision: str = "tf32"
     codes: int = 8
+    shift: int = 0  # pixels that training images are moved by at most, in the first epochs
     all_rows: bool = False
     seed: int = 0
 
@@ -94,6 +100,17 @@ def load(run: Run, folder: Path) -> tuple[np.ndarray, np.ndarray, list[int]]:
     return train_x.reshape(len(train_x), -1), test_x.reshape(len(test_x), -1), levels
 
 
+def moved(
+    x: np.ndarray, most: int, share: float, rng: np.random.Generator, side: int = 28
+) -> np.ndarray:
+    """A share of the grey images moved by up to so many pixels each way; edges are repeated."""
+    by = np.where(rng.random((len(x), 1)) < share, rng.integers(-most, most + 1, (len(x), 2)), 0)
+    at = np.clip(np.arange(side)[None, None] + by[:, :, None], 0, side - 1)  # (n, 2, side)
+    images = x.reshape(-1, side, side)
+    found = images[np.arange(len(x))[:, None, None], at[:, 0, :, None], at[:, 1, None, :]]
+    return found.reshape(len(x), -1)
+
+
 def go(run: Run, folder: Path, device: torch.device) -> dict[str, np.ndarray]:
     """Trains, prints a line, and returns the log-likelihoods of held-out and test images."""
     x, test, levels = load(run, folder)
@@ -121,7 +138,15 @@ def go(run: Run, folder: Path, device: torch.device) -> dict[str, np.ndarray]:
         run.epochs, run.batch, run.step, run.last_step, pseudo_count=run.sum_count,
         precision=run.precision,
     )  # fmt: skip
-    state = train(network, params, Rows(x[:cut]), schedule, run.seed)
+    state: State | Parameters = params
+    if run.shift:
+        rng = np.random.default_rng(run.seed + 5)
+        for epoch in range(run.epochs):  # every epoch sees other moves
+            share = float(np.clip((0.85 - epoch / run.epochs) / 0.25, 0, 1))
+            rows = Rows(moved(x[:cut], run.shift, share, rng))
+            state = train(network, state, rows, schedule, run.seed, report=lambda _: True)
+    else:
+        state = train(network, state, Rows(x[:cut]), schedule, run.seed)
     if device.type == "cuda":
         torch.cuda.synchronize()
     seconds = time.time() - start

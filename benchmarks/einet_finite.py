@@ -1,6 +1,6 @@
 """Numbers that stay finite: every kind of EiNet, trained on a GPU for 20 epochs on 20,000 images.
 
-    python benchmarks/einet_finite.py FOLDER [--processes 8] [--seconds 400] [--images 20000] [--skip 0]
+    python benchmarks/einet_finite.py FOLDER [--processes 8] [--seconds 400] [--skip 0]
 
 FOLDER has mnist.npz. Structures x layers x leaves x precisions, with a label (sums of their own,
 without a network beside it) and without, through `fc.learn`: training must end, every one of 2,000
