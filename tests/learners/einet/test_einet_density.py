@@ -169,7 +169,8 @@ def test_row_weights_count_like_repeated_rows(rng: np.random.Generator) -> None:
     weights = rng.integers(1, 4, size=40)
     options = {"structure": "random-trees", "depth": 1, "repetitions": 1, "width": 1, "epochs": 1,
                "frequency": 0, "by_mass": False, "step": 1.0, "last_step": 1.0, "batch": 500,
-               "pseudo_count": 0.0, "leaf_count": 0.0, "blur": 0.0, "precision": "float64"}  # fmt: skip
+               "pseudo_count": 0.0, "leaf_count": 0.0, "blur": 0.0,
+               "precision": "float64"}  # fmt: skip
     from dataclasses import replace
 
     one = EiNet(**options).fit(replace(table, weights=weights.astype(float)), rng)
