@@ -77,7 +77,7 @@ def _digest(text: str, arrays: dict[str, Array]) -> str:
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(f"|{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(_bytes_of(array))
+        digest.update(_bytes_of(array).data)
     return digest.hexdigest()
 
 
