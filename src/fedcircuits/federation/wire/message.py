@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -21,6 +22,11 @@ AS_IT_IS, PACKED = b"=", b"z"  # first byte of a model inside a message
 PACKED_UP_TO = 16 * 2**20
 # What a header travels as that is compressed.
 HEADER = "="
+# Keys in it and names of steps travel beside it: drawn anew in every run, they would make its
+# length another each time.
+KEYS = "=keys"
+_DRAWN = re.compile(rb'(?<="key": ")[0-9a-f]{64}|(?<="step": ")[0-9a-f]{16}')
+_PLACE = re.compile(rb'(?<="key": ")=|(?<="step": ")=')
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,8 @@ class Message:
         header = encode_fields(self, "", arrays)
         if self.packs_header:
             text = json.dumps(header, allow_nan=False, sort_keys=True).encode()
-            header, arrays[HEADER] = {}, model_array(text)
+            plain, keys = _without_keys(text)
+            header, arrays[HEADER], arrays[KEYS] = {}, model_array(plain), keys
         return encoding.pack(encoding.Record(type(self).__name__, header, arrays), answers)
 
     @classmethod
@@ -54,9 +61,10 @@ class Message:
         try:
             header = record.header
             if cls.packs_header and HEADER in record.arrays:
-                header = json.loads(model_bytes(record.arrays[HEADER]))
+                text = _with_keys(model_bytes(record.arrays[HEADER]), record.arrays[KEYS])
+                header = json.loads(text, parse_constant=_no_number)
             made: Self = decode_fields(cls, header, "", record.arrays)
-        except (StorageError, ValueError, RecursionError) as error:
+        except (StorageError, KeyError, ValueError, RecursionError) as error:
             raise StorageError(f"a {cls.__name__} message: {error}") from None
         return made
 
@@ -107,6 +115,34 @@ def report_of(model: Density, *, brief: bool = False) -> list[Any]:
     if brief:
         report = FitReport(report.learner, 0.0, warnings=report.warnings)
     return [replace(report, seconds=float("nan")).to_json()]
+
+
+def _without_keys(text: bytes) -> tuple[bytes, Array]:
+    """JSON without what was drawn for this run, hexadecimal digits, and their bytes."""
+    if _PLACE.search(text):
+        return text, np.zeros(0, dtype=np.uint8)
+    digits = b"".join(_DRAWN.findall(text)).decode()
+    return _DRAWN.sub(b"=", text), np.frombuffer(bytes.fromhex(digits), dtype=np.uint8)
+
+
+def _with_keys(text: bytes, keys: Array) -> bytes:
+    """Inverse of `_without_keys`."""
+    if not keys.size:
+        return text
+    digits, at = keys.tobytes().hex().encode(), 0
+    parts = []
+    for part in re.split(rb'((?:"key"|"step"): "=)', text):
+        is_place = part in (b'"key": "=', b'"step": "=')
+        n_digits = (64 if part[1:2] == b"k" else 16) if is_place else 0
+        parts.append(part[:-1] + digits[at : at + n_digits] if is_place else part)
+        at += n_digits
+    if at != len(digits):
+        raise StorageError("its keys are not as many as its header has places for")
+    return b"".join(parts)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} in a header")
 
 
 def model_array(data: bytes) -> Array:

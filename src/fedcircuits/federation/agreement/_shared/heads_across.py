@@ -358,7 +358,8 @@ def name_left_out(server: Server) -> None:
     Under policies a client counts those alone that leave parts of enough rows; the finer its parts
     are by then, the fewer they are, and trees would be weighed by rows that they have seen.
     """
-    if not (can_pool(server) and server.label_is_shared):
+    able = can_pool(server) and server.label_is_shared
+    if not (able and all(server.tilts[client] for client in server.clients)):
         return
     groups, _, held = left_out(server)
     if enough(server, groups, held):
