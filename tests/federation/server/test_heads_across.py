@@ -221,11 +221,23 @@ def test_codes_of_rows_come_back(n_classes: int, rng: np.random.Generator) -> No
     scores = rng.integers(-LEVELS, LEVELS + 1, (n, n_classes - 1)).astype(float)
     leaves = rng.integers(0, N_LEAVES, n).astype(float)
     packed = packed_row_codes(scores, leaves)
-    assert packed.size <= n_classes * (n / 2 + 8)  # 4 bits each
+    assert packed.size <= n_classes * (n / 2 + 8) + 64  # 4 bits each, and the rest of a step
     found = unpacked_row_codes(packed, n, n_classes)
     np.testing.assert_array_equal(found, np.column_stack([scores, leaves]))
     with pytest.raises(StorageError):
         unpacked_row_codes(packed, n + 40, n_classes)
+
+
+def test_lengths_of_codes_seldom_tell_one_row(rng: np.random.Generator) -> None:
+    n = 1000
+    scores = np.rint(rng.normal(0, LEVELS / 3, (n, 1))).clip(-LEVELS, LEVELS)
+    leaves = rng.integers(0, N_LEAVES, n).astype(float)
+    whole = packed_row_codes(scores, leaves).size
+    without = [
+        packed_row_codes(np.delete(scores, i, axis=0), np.delete(leaves, i)).size for i in range(n)
+    ]
+    assert whole % 64 == 0
+    assert set(without) in ({whole}, {whole - 64})  # the same for every row that is left out
 
 
 def test_two_layers_of_trees_by_bins_and_by_values(rng: np.random.Generator) -> None:

@@ -96,6 +96,15 @@ def test_frequent_numbers_take_fewer_bits(n: int, rng: np.random.Generator) -> N
     np.testing.assert_array_equal(expand(packed, n), symbols)
 
 
+def test_lengths_are_multiples_of_a_step(rng: np.random.Generator) -> None:
+    symbols = rng.integers(0, 9, 300).astype(np.uint8)
+    padded = squeeze(symbols, step=64)
+    assert padded.size % 64 == 0
+    np.testing.assert_array_equal(expand(padded, 300), symbols)
+    with pytest.raises(StorageError, match="packed numbers"):
+        expand(np.concatenate([padded[:-1], np.ones(1, dtype=np.uint8)]), 300)
+
+
 def test_squeezed_numbers_of_other_rows_are_refused(rng: np.random.Generator) -> None:
     symbols = rng.integers(0, 9, 300).astype(np.uint8)
     packed = squeeze(symbols)

@@ -64,20 +64,27 @@ def unpack_codes(packed: Bytes, n: int, n_codes: int) -> IntArray:
     return digits.reshape(-1)[:n]
 
 
-def squeeze(symbols: Bytes) -> Bytes:
-    """Numbers (n,) below 256 as bytes, frequent ones in fewer bits (DEFLATE's Huffman code)."""
+def squeeze(symbols: Bytes, *, step: int = 1) -> Bytes:
+    """Numbers (n,) below 256 as bytes, frequent ones in fewer bits (DEFLATE's Huffman code).
+
+    Zeros are appended up to a multiple of `step` bytes.
+    """
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, zlib.Z_HUFFMAN_ONLY)
-    return np.frombuffer(packer.compress(symbols.tobytes()) + packer.flush(), dtype=np.uint8)
+    packed = packer.compress(symbols.tobytes()) + packer.flush()
+    return np.frombuffer(packed + bytes(-len(packed) % step), dtype=np.uint8)
 
 
 def expand(packed: Bytes, n: int) -> Bytes:
-    """Inverse of `squeeze`; a `StorageError` where the bytes are not n such numbers."""
+    """Inverse of `squeeze`; a `StorageError` where the bytes are not n such numbers.
+
+    Zeros behind them are passed over.
+    """
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         found = unpacker.decompress(packed.tobytes(), n + 1) if packed.dtype == np.uint8 else b""
     except zlib.error as error:
         raise StorageError(f"packed numbers that cannot be read: {error}") from None
-    if len(found) != n or not unpacker.eof or unpacker.unused_data:
+    if len(found) != n or not unpacker.eof or unpacker.unused_data.strip(b"\0"):
         raise StorageError(f"{packed.size} bytes of packed numbers, expected those of {n} row(s)")
     return np.frombuffer(found, dtype=np.uint8)
 

@@ -28,6 +28,8 @@ from fedcircuits.schema import Table
 
 # Paired standard errors by which trees on codes must be better than those without.
 LEAST_ERRORS = 1.0
+# Lengths of packed codes are multiples of this many bytes, or of a 64th of a byte a code if more.
+LEAST_STEP, STEPS = 64, 64
 CODES, ALONE, ACROSS = "codes of rows", "trees alone", "trees across"  # what is sealed
 _NO_PIECE = m.Piece(np.zeros(0, dtype=np.uint8), "")
 
@@ -36,10 +38,12 @@ def packed_row_codes(levels: FloatArray, leaves: FloatArray) -> Bytes:
     """Return levels (n, Y - 1) and leaves (n,) as bytes, frequent pairs in fewer bits.
 
     The last level and the leaf, which follow each other, are one symbol; so is each other level.
+    The length is rounded up so far that it seldom changes with one row: a relay sees lengths.
     """
     symbols = (levels + LEVELS).astype(np.uint8)
     symbols[:, -1] = symbols[:, -1] * N_LEAVES + leaves.astype(np.uint8)
-    return squeeze(np.ascontiguousarray(symbols.T).reshape(-1))
+    step = max(LEAST_STEP, symbols.size // STEPS)
+    return squeeze(np.ascontiguousarray(symbols.T).reshape(-1), step=step)
 
 
 def unpacked_row_codes(packed: Bytes, n_rows: int, n_classes: int) -> FloatArray:
