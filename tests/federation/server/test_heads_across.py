@@ -217,11 +217,12 @@ def test_a_client_lost_in_a_turn_of_the_tilt_does_not_end_the_run(client: str, v
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_codes_of_rows_come_back(n_classes: int, rng: np.random.Generator) -> None:
-    n = 101
+    n = 1001
     scores = rng.integers(-LEVELS, LEVELS + 1, (n, n_classes - 1)).astype(float)
     leaves = rng.integers(0, N_LEAVES, n).astype(float)
     packed = packed_row_codes(scores, leaves)
-    assert packed.size <= n_classes * (n / 2 + 8) + 64  # 4 bits each, and the rest of a step
+    bits = n * ((n_classes - 1) * np.log2(2 * LEVELS + 1) + np.log2(N_LEAVES))  # all as frequent
+    assert packed.size <= 1.25 * bits / 8 + 128  # 128: the code itself and the rest of a step
     found = unpacked_row_codes(packed, n, n_classes)
     np.testing.assert_array_equal(found, np.column_stack([scores, leaves]))
     with pytest.raises(StorageError):
