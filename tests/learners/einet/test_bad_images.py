@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 import fedcircuits as fc
 from fedcircuits.errors import LearningError, SchemaError
 from fedcircuits.learners.einet import learner
+from fedcircuits.learners.einet.learner import EiNet
 from fedcircuits.learners.einet.training import train
 
 IMAGES = np.random.default_rng(0).integers(256, size=(24, 5, 5)).astype(np.uint8)
@@ -74,22 +75,14 @@ def test_a_grid_need_not_divide_the_image(pieces: Any) -> None:
     ("options", "message"),
     [
         ({"width": 0}, "width is 0; expected a whole number of at least 1"),
-        ({"width": 2.5}, "width is 2.5"),
         ({"pieces": 0, "structure": "poon-domingos"}, "pieces .* is 0"),
         ({"pieces": (2, -1)}, r"pieces \(2 of 2\) is -1"),
         ({"pieces": (2, 3, 4)}, r"expected \(rows, columns\)"),
         ({"repetitions": 0}, "repetitions is 0"),
-        ({"depth": -1}, "depth is -1; expected a whole number of at least 0"),
         ({"batch": 0}, "batch 0"),
         ({"epochs": 0}, "epochs 0"),
-        ({"structure": "grid"}, "structure 'grid'; expected one of 'hclt', 'poon-domingos'"),
-        ({"layer": "dense"}, "layer 'dense'; expected one of 'cp', 'tucker'"),
         ({"layer": "tucker"}, "use layer='cp'"),
-        ({"leaf": "poisson"}, "leaf 'poisson'"),
-        ({"precision": "fp8"}, "precision 'fp8'"),
         ({"min_variance": 1.0, "max_variance": 0.1}, "variances from 1.0 to 0.1"),
-        ({"leaf_count": -1.0}, "leaf_count -1.0; expected at least 0"),
-        ({"pseudo_count": float("nan")}, "pseudo_count nan"),
         ({"device": "nonsense"}, "device 'nonsense' cannot be used here"),
         ({"colours": 3}, "has no option 'colours'"),
         ({"label": np.zeros(3)}, None),
@@ -99,6 +92,47 @@ def test_settings_that_make_no_sense(options: dict[str, Any], message: str | Non
     expected = SchemaError if message is None else LearningError
     with pytest.raises(expected, match=message or "3 labels for 24 images"):
         learn(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("width", 2.5, "a whole number >= 0 or None, found 2.5"),
+        ("depth", -1, "a whole number >= 0, found -1"),
+        ("structure", "grid", "'hclt' or 'poon-domingos' or 'random-trees', found 'grid'"),
+        ("layer", "dense", "'cp' or 'tucker', found 'dense'"),
+        (
+            "leaf",
+            "poisson",
+            "'categorical' or 'discretised-gaussian' or 'binomial' or 'gaussian', found 'poisson'",
+        ),
+        ("precision", "fp8", "'float32' or 'tf32' or 'bf16' or 'float64', found 'fp8'"),
+        ("leaf_count", -1.0, "a number >= 0, found -1.0"),
+        ("pseudo_count", float("nan"), "a number >= 0, found nan"),
+    ],
+)
+def test_options_of_the_wrong_type_or_sign(name: str, value: Any, message: str) -> None:
+    with pytest.raises(LearningError) as caught:
+        learn(**{name: value})
+    assert str(caught.value) == f"option {name!r} of learner 'einet' is {message}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 2.5}, "width is 2.5"),
+        ({"depth": -1}, "depth is -1; expected a whole number of at least 0"),
+        ({"structure": "grid"}, "structure 'grid'; expected one of 'hclt', 'poon-domingos'"),
+        ({"layer": "dense"}, "layer 'dense'; expected one of 'cp', 'tucker'"),
+        ({"leaf": "poisson"}, "leaf 'poisson'"),
+        ({"precision": "fp8"}, "precision 'fp8'"),
+        ({"leaf_count": -1.0}, "leaf_count -1.0; expected at least 0"),
+        ({"pseudo_count": float("nan")}, "pseudo_count nan"),
+    ],
+)
+def test_the_class_checks_its_own_fields(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(LearningError, match=message):
+        EiNet(**options)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
