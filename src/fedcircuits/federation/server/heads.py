@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # learners are imported where a head is made, not where a run
 
 # A head stays if it takes this many paired standard errors, and this share, off the log-loss.
 LEAST_ERRORS, LEAST_SHARE, LEAST_MIXED_SHARE = 2.0, 0.01, 0.005
-FEW_JUDGING, FEW_ERRORS = 1_000, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,22 +160,9 @@ def no_trees(n_columns: int, n_outputs: int) -> Arrays:
     }
 
 
-def gains_for_certain(
-    gain: float, error: float, loss: float, share: float = LEAST_SHARE, n_rows: int | None = None
-) -> bool:
-    """Whether a head takes enough off the log-loss.
-
-    Some hundred rows are never certain, and gain most: there one standard error is enough.
-
-    Args:
-        gain: nats a row on rows that the pool was not fitted on.
-        error: its paired standard error.
-        loss: log-loss without the head.
-        share: of it that the gain must be.
-        n_rows: behind the gain; None for many.
-    """
-    few = n_rows is not None and n_rows < FEW_JUDGING
-    return gain > max((FEW_ERRORS if few else LEAST_ERRORS) * error, share * loss)
+def gains_for_certain(gain: float, error: float, loss: float, share: float = LEAST_SHARE) -> bool:
+    """Whether a head takes enough off the log-loss."""
+    return gain > max(LEAST_ERRORS * error, share * loss)
 
 
 def shares_of(clients: Iterable[str], tilts: Mapping[str, Tilt]) -> dict[str, float]:

@@ -52,7 +52,7 @@ def head_across(
     assert pool is not None
     if len(groups) != heads[min(heads)].n_together:
         return None
-    if not gains_for_certain(pool.gain, pool.error, pool.log_loss, n_rows=pool.n_rows):
+    if not gains_for_certain(pool.gain, pool.error, pool.log_loss):
         return None
     n_classes = pool.shift.size
     codes = {g: [f"code {k} of {g}" for k in range(n_classes)] for g in sorted(groups)}

@@ -81,7 +81,7 @@ def fit_by_codes(
         return None
     counts = np.sum([tilts[owner].counts for owner in owners], axis=0)
     gains = made.pool is not None and gains_for_certain(
-        made.pool.gain, made.pool.error, made.pool.log_loss, n_rows=made.pool.n_rows
+        made.pool.gain, made.pool.error, made.pool.log_loss
     )
     requests = {}
     for client, sent in effects.items():

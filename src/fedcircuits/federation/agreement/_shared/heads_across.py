@@ -28,7 +28,7 @@ from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.steps import MANY, Step, step
 
 # Left-out rows: a fifth of the rows, of few rows a third up to the second number.
-HELD_SHARE, FEW_SHARE, FEW_HELD, MOST_HELD, LEAST_HELD = 0.2, 1 / 3, 200, 4_000, 150
+HELD_SHARE, FEW_SHARE, FEW_HELD, MOST_HELD, LEAST_HELD = 0.2, 1 / 3, 200, 4_000, 200
 STEPS: tuple[Step, ...] = (
     *KEYS,
     step(m.NAME_ROWS, MANY),
@@ -290,7 +290,7 @@ def gain_of_head(server: Server, tilts: Mapping[str, Tilt], judged: IntArray) ->
     if made is None or made.pooled.pool is None:
         return 0.0
     pool = made.pooled.pool
-    kept = gains_for_certain(pool.gain, pool.error, pool.log_loss, n_rows=pool.n_rows)
+    kept = gains_for_certain(pool.gain, pool.error, pool.log_loss)
     return pool.gain if kept else 0.0
 
 

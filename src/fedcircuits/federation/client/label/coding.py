@@ -30,7 +30,7 @@ from fedcircuits.schema import Table, Variable
 PURPOSE = "codes"  # of what is sealed
 RIDGE = 1.0  # rows of effect zero in every state, when effects are spread
 # Rows left out to pool tables and trees, and from which trees are boosted at all.
-HELD_SHARE, FEW_SHARE, FEW_HELD, MOST_HELD, LEAST_HEAD_ROWS = 0.2, 1 / 3, 200, 10_000, 450
+HELD_SHARE, FEW_SHARE, FEW_HELD, MOST_HELD, LEAST_HEAD_ROWS = 0.2, 1 / 3, 200, 10_000, 600
 
 
 class Coding(ClientState):
