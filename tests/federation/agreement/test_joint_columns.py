@@ -106,13 +106,18 @@ def test_rounds_end_when_rows_that_nobody_fits_on_gain_no_more() -> None:
 
 
 def test_more_rounds_are_better_than_none() -> None:
-    table, test = linked(3000, 0), linked(2000, 1).drop(columns="id")
-    found = []
-    for n in (0, 8):
-        rule = Joint(n, n_classes=18, n_clusters=4)  # clusters that say little, to start from
-        fed = federate(apart(table), id="id", agreement=rule, learner=Hclt())
-        found.append(fed.mean_log_prob(test))
-    assert found[1] > found[0] + 0.1
+    """Over four tables: EM ends in a local optimum, so gains of single tables vary by a tenth."""
+    gains = []
+    for seed in range(0, 8, 2):
+        table, test = linked(3000, seed), linked(2000, seed + 1).drop(columns="id")
+        found = []
+        for n in (0, 8):
+            rule = Joint(n, n_classes=18, n_clusters=4)  # clusters that say little, to start from
+            fed = federate(apart(table), id="id", agreement=rule, learner=Hclt())
+            found.append(fed.mean_log_prob(test))
+        gains.append(found[1] - found[0])
+    assert np.mean(gains) > 0.1
+    assert min(gains) > -0.02  # an optimum may be no better than the start
 
 
 def test_a_leaver_is_summed_out_and_its_branch_is_gone() -> None:

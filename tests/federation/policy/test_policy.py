@@ -17,6 +17,7 @@ from contracts.federations import ID, LABEL, split
 from contracts.guarded import KINDS, OPEN, client, engine, error_of, filled, guarded, ready
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.errors import FedcircuitsWarning, FederationError
+from fedcircuits.federation.agreement import Latent
 from fedcircuits.federation.client.client import Client
 from fedcircuits.federation.client.rows.parts import Parts
 from fedcircuits.federation.policy.policy import Policy, PolicyError
@@ -307,13 +308,19 @@ def test_auto_passes_over_rules_that_a_policy_refuses() -> None:
     rows = table(n=400)
     shared = {"a": rows[[ID, "height", LABEL]], "b": rows[[ID, "visits", "size", LABEL]]}
     owned = {"a": shared["a"], "b": shared["b"].drop(columns=LABEL)}
-    for frames, rule in ((shared, "product"), (owned, "latent")):
+    for frames, compared in ((shared, {"product", "latent"}), (owned, set())):
         members = {name: client(name, frame, Policy()) for name, frame in frames.items()}
         with pytest.warns(FedcircuitsWarning, match=r"refuse:\n  - |is used and not sent"):
             fed = fc.federate(id=ID, label=LABEL, engine=engine(members))
-        assert fed.rule is not None
-        assert fed.rule.name == rule
+        assert isinstance(fed.rule, Latent)
+        assert fed.rule.label_private  # with the label in its clusters the policy refuses it
         assert fed.why is not None
+        loss = {c.rule: c.log_loss for c in fed.why.candidates if c.log_loss is not None}
+        assert set(loss) == compared
+        assert not loss or loss["latent"] < loss["product"]
+        levels = set(fed.ledger.table()["level"])
+        assert "row evidence" not in levels
+        assert "bounded codes" in levels
         assert LABEL in fed.schema
         assert fed.dropped == {}
 
