@@ -60,6 +60,7 @@ def test_a_field_that_is_missing_or_of_another_type_is_refused(kind: type[m.Mess
     record = encoding.unpack(example(kind).to_bytes())
     if kind.packs_header:
         header = json.loads(message.model_bytes(record.arrays.pop(message.HEADER)))
+        header |= record.header
         record = encoding.Record(record.kind, header, record.arrays)
     hints = get_type_hints(kind)
     for entry in fields(kind):

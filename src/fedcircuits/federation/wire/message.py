@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -22,11 +21,6 @@ AS_IT_IS, PACKED = b"=", b"z"  # first byte of a model inside a message
 PACKED_UP_TO = 16 * 2**20
 # What a header travels as that is compressed.
 HEADER = "="
-# Keys in it and names of steps travel beside it: drawn anew in every run, they would make its
-# length another each time.
-KEYS = "=keys"
-_DRAWN = re.compile(rb'(?<="key": ")[0-9a-f]{64}|(?<="step": ")[0-9a-f]{16}')
-_PLACE = re.compile(rb'(?<="key": ")=|(?<="step": ")=')
 
 
 @dataclass(frozen=True)
@@ -36,9 +30,12 @@ class Message:
     Attributes:
         packs_header: whether names and numbers beside the arrays travel compressed: for requests
             that list many models, whose names repeat much.
+        drawn: fields of such a header that travel as they are. They are drawn anew in every run
+            and would make its compressed length another each time.
     """
 
     packs_header: ClassVar[bool] = False
+    drawn: ClassVar[frozenset[str]] = frozenset()
 
     def to_bytes(self, answers: str | None = None) -> bytes:
         """Return the message as it travels; a reply names the request it answers (`request_name`).
@@ -49,9 +46,10 @@ class Message:
         arrays: Arrays = {}
         header = encode_fields(self, "", arrays)
         if self.packs_header:
-            text = json.dumps(header, allow_nan=False, sort_keys=True).encode()
-            plain, keys = _without_keys(text)
-            header, arrays[HEADER], arrays[KEYS] = {}, model_array(plain), keys
+            rest = {name: value for name, value in header.items() if name not in self.drawn}
+            text = json.dumps(rest, allow_nan=False, sort_keys=True).encode()
+            arrays[HEADER] = model_array(text)
+            header = {name: header[name] for name in self.drawn & header.keys()}
         return encoding.pack(encoding.Record(type(self).__name__, header, arrays), answers)
 
     @classmethod
@@ -61,8 +59,10 @@ class Message:
         try:
             header = record.header
             if cls.packs_header and HEADER in record.arrays:
-                text = _with_keys(model_bytes(record.arrays[HEADER]), record.arrays[KEYS])
-                header = json.loads(text, parse_constant=_no_number)
+                rest = json.loads(model_bytes(record.arrays[HEADER]), parse_constant=_no_number)
+                if not isinstance(rest, dict):
+                    raise StorageError("its compressed header is not an object")
+                header = {**rest, **{name: record.header[name] for name in cls.drawn}}
             made: Self = decode_fields(cls, header, "", record.arrays)
         except (StorageError, KeyError, ValueError, RecursionError) as error:
             raise StorageError(f"a {cls.__name__} message: {error}") from None
@@ -115,30 +115,6 @@ def report_of(model: Density, *, brief: bool = False) -> list[Any]:
     if brief:
         report = FitReport(report.learner, 0.0, warnings=report.warnings)
     return [replace(report, seconds=float("nan")).to_json()]
-
-
-def _without_keys(text: bytes) -> tuple[bytes, Array]:
-    """JSON without what was drawn for this run, hexadecimal digits, and their bytes."""
-    if _PLACE.search(text):
-        return text, np.zeros(0, dtype=np.uint8)
-    digits = b"".join(_DRAWN.findall(text)).decode()
-    return _DRAWN.sub(b"=", text), np.frombuffer(bytes.fromhex(digits), dtype=np.uint8)
-
-
-def _with_keys(text: bytes, keys: Array) -> bytes:
-    """Inverse of `_without_keys`."""
-    if not keys.size:
-        return text
-    digits, at = keys.tobytes().hex().encode(), 0
-    parts = []
-    for part in re.split(rb'((?:"key"|"step"): "=)', text):
-        is_place = part in (b'"key": "=', b'"step": "=')
-        n_digits = (64 if part[1:2] == b"k" else 16) if is_place else 0
-        parts.append(part[:-1] + digits[at : at + n_digits] if is_place else part)
-        at += n_digits
-    if at != len(digits):
-        raise StorageError("its keys are not as many as its header has places for")
-    return b"".join(parts)
 
 
 def _no_number(text: str) -> float:

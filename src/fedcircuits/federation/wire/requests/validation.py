@@ -52,6 +52,7 @@ class AskSealed(Message):
     values for another client."""
 
     packs_header: ClassVar[bool] = True
+    drawn: ClassVar[frozenset[str]] = frozenset({"key", "step"})
 
     models: tuple[ModelName, ...]
     rows: str
@@ -109,6 +110,7 @@ class Judge(Message):
     """
 
     packs_header: ClassVar[bool] = True
+    drawn: ClassVar[frozenset[str]] = frozenset({"key", "step"})
 
     rows: str
     n_rows: int
