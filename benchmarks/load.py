@@ -51,6 +51,7 @@ class Seen:
         seconds: of each answered question.
         longest: seconds of the longest question that was given up.
         strangers: replies to strangers by what they did and status (0: closed without one).
+        own_delay: most seconds by which this process, that of the users, came late to a timer.
         memory: (seconds since the start, MiB of all processes).
     """
 
@@ -59,6 +60,7 @@ class Seen:
     seconds: list[float] = field(default_factory=list)
     longest: float = 0.0
     strangers: Counter[tuple[str, int]] = field(default_factory=Counter)
+    own_delay: float = 0.0
     memory: list[tuple[float, float]] = field(default_factory=list)
 
 
@@ -181,6 +183,14 @@ async def watch(process: subprocess.Popen[str], start: float, end: float, seen: 
         await asyncio.sleep(1.0)
 
 
+async def look_at_the_clock(end: float, seen: Seen) -> None:
+    """Note how late this process is itself: what users wait is measured here."""
+    while time.monotonic() < end:
+        due = time.monotonic() + 0.1
+        await asyncio.sleep(0.1)
+        seen.own_delay = max(seen.own_delay, time.monotonic() - due)
+
+
 async def load(
     process: subprocess.Popen[str], port: int, rows: list[dict[str, Any]], chosen: Any
 ) -> tuple[Seen, float]:
@@ -189,7 +199,8 @@ async def load(
     end = start + chosen.seconds
     tasks = [user(port, rows, seed, end, seen) for seed in range(chosen.users)]
     tasks += [stranger(port, seed, end, seen) for seed in range(chosen.strangers)]
-    await asyncio.gather(watch(process, start, end, seen), *tasks)
+    tasks += [watch(process, start, end, seen), look_at_the_clock(end + DEADLINE, seen)]
+    await asyncio.gather(*tasks)
     stuck = [
         asyncio.ensure_future(reply_to(port, request("/sample", {"n": 10**8}), 60))
         for _ in range(8)
@@ -232,6 +243,7 @@ def main() -> int:
     parser.add_argument("--strangers", type=int, default=60)
     parser.add_argument("--no-page", action="store_true", help="print only")
     chosen = parser.parse_args()
+    before = os.getloadavg()[0]
     table = cancer(0).train
     rows = json.loads(table.to_json(orient="records"))
     with tempfile.TemporaryDirectory() as folder:
@@ -252,10 +264,10 @@ def main() -> int:
         finally:
             process.kill()
             code = process.wait()
-    return report(seen, took, code, chosen)
+    return report(seen, took, code, chosen, before)
 
 
-def report(seen: Seen, took: float, code: int | None, chosen: Any) -> int:
+def report(seen: Seen, took: float, code: int | None, chosen: Any, before: float) -> int:
     """Print and write the page; 1 where something did not hold."""
     names = sorted({name for name, _ in seen.statuses})
     lines: list[list[Any]] = []
@@ -275,7 +287,9 @@ def report(seen: Seen, took: float, code: int | None, chosen: Any) -> int:
         "on the same cores. `endless` asks for 100 million samples: it must end at the deadline of "
         f"{DEADLINE:g} s, with 503 and Retry-After, as must questions that waited too long.",
         f"Answered questions took {low:.2f} s (median), {high:.2f} s (99 %). The longest question "
-        f"that was given up took {seen.longest:.1f} s.",
+        f"that was given up took {seen.longest:.1f} s. The process of the users, which reads the "
+        f"clock, came late to its own timers by {seen.own_delay:.1f} s at most; load average of "
+        f"the machine {before:.0f} before the start, {os.getloadavg()[0]:.0f} at the end.",
         f"Memory of the service and its four workers: {memory[len(memory) // 6]:.0f} MiB early, "
         f"{max(memory):.0f} at most, {memory[-1]:.0f} at the end (an `endless` question holds what "
         "it has drawn until its process is ended).",

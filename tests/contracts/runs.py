@@ -1,4 +1,8 @@
-"""One small run of every agreement rule in every setting, and the bits of what it made."""
+"""One small run of every agreement rule in every setting, and the bits of what it made.
+
+`CASES` are cheap; `FURTHER` has the messages that they lack: heads, labels that are used, trials,
+models that stay.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from contracts.engine import table
 from contracts.federations import ID, LABEL, split
 from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.federation.model.federated_circuit import FederatedCircuit
+from fedcircuits.federation.model.remote_circuit import RemoteCircuit
 
 SETTINGS = {"n_clusters": 3, "n_classes": 3}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -39,13 +44,30 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "both, joint": ("hybrid", {"agreement": "joint", "n_rounds": 1, **SETTINGS}),
 }
 
+FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
+    "rows, vote": ("horizontal", {"operation": "vote"}),
+    "rows, heads": ("horizontal", {"agreement": "product"}),
+    "rows, tilts that stay": ("horizontal", {"agreement": "product", "placement": "remote"}),
+    "columns, label used": ("vertical", {"agreement": "auto", "label_use": "used"}),
+    "columns, heads": ("vertical", {"agreement": "product"}),
+}
+ALL = CASES | FURTHER
+N_ROWS = {  # as many as what they try needs
+    "columns, auto": 320,
+    "rows, heads": 300,
+    "columns, label used": 300,
+    "columns, heads": 700,
+}
+
 
 def specs_of(case: str) -> dict[str, bytes]:
     """The encoded specs of a case's clients."""
-    setting, _ = CASES[case]
-    rows = table(n=300 if case == "columns, auto" else 90)
-    learns = "joint" in case or "tilt" in case
+    setting, _ = ALL[case]
+    rows = table(n=N_ROWS.get(case, 90))
+    learns = "joint" in case or "tilt" in case or case == "rows, vote"
     learner = ("mixture", {"n_iterations": 3}) if learns else ("factorised", {})
+    if "heads" in case or "used" in case:
+        learner = ("hclt", {})
     kinds: dict[str, Any] = {LABEL: "categorical"}
     return {
         name: ClientSpec(
@@ -58,15 +80,18 @@ def specs_of(case: str) -> dict[str, bytes]:
 def run(case: str, engine: Any, **options: Any) -> FederatedCircuit:
     """Federate a case with an engine that has its clients."""
     label = None if case == "rows, joint" else LABEL  # without one it takes fewer rounds
-    chosen = {**CASES[case][1], **options}
+    chosen = {**ALL[case][1], **options}
     chosen = {"trust": "one owner", **chosen}
     return fc.federate(None, engine=engine, id=ID, label=label, min_rows=3, **chosen)
 
 
 def bits(fed: FederatedCircuit) -> bytes:
-    """The bits of a model's parameters and of some answers."""
-    arrays = fed.merged().to_record().arrays
+    """The bits of a model's parameters and of some answers; of answers alone where models stay."""
     test = table(n=20, seed=1).drop(columns=ID)
-    answers = fed.log_prob(test).to_numpy(), fed.predict_proba(test, LABEL).to_numpy()
-    found = [*(arrays[name] for name in sorted(arrays)), *answers]
+    found = [fed.predict_proba(test, LABEL).to_numpy()]
+    if hasattr(fed, "log_prob"):  # classifiers that vote have none
+        found.append(fed.log_prob(test).to_numpy())
+    if hasattr(fed, "merged") and not isinstance(fed, RemoteCircuit):
+        arrays = fed.merged().to_record().arrays
+        found += [arrays[name] for name in sorted(arrays)]
     return b"".join(np.ascontiguousarray(array).tobytes() for array in found)

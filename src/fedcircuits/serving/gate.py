@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
+from fedcircuits.serving.lateness import Lateness
 from fedcircuits.serving.questions import Limits
 
 Scope = MutableMapping[str, Any]
@@ -20,14 +22,17 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BEGUN = "fedcircuits.begun"  # when a request's head had arrived, on the monotonic clock
+# Where requests lose more than this share of their time before they are looked at, each is refused
+# at once: that costs a tenth of an answer, and those that are under way keep their deadlines.
+LOST, LEAST_LOST = 0.25, 0.5  # and more than these seconds
 OPEN = ("/", "/health", "/openapi.json", "/explore")  # they say nothing about the model
 
 
 class _RefusedError(Exception):
     """A request that is refused."""
 
-    def __init__(self, status: int, error: str) -> None:
-        self.status, self.error = status, error
+    def __init__(self, status: int, error: str, retry_after: int = 0) -> None:
+        self.status, self.error, self.retry_after = status, error, retry_after
         super().__init__(error)
 
 
@@ -39,22 +44,28 @@ class Gate:
         inner: the application behind.
         token: that every request but the open ones carries as `Authorization: Bearer TOKEN`.
         limits: body size and time.
+        lateness: of the event loop.
     """
 
     inner: App
     token: str
     limits: Limits
+    lateness: Lateness = field(default_factory=Lateness)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self.inner(scope, receive, send)
             return
-        scope[BEGUN] = time.monotonic()
+        lost = self.lateness.of_a_request()
+        scope[BEGUN] = time.monotonic() - lost
         try:
             headers = {key.lower(): value for key, value in scope["headers"]}
             if scope["path"] not in OPEN:
                 self._check_token(headers.get(b"authorization", b""))
+                if lost > max(LEAST_LOST, LOST * self.limits.seconds):
+                    text = f"too many requests at once: they wait for {lost:.1f} s"
+                    raise _RefusedError(503, text, math.ceil(lost))
                 body = await self._body(headers.get(b"content-length"), receive)
             else:  # nobody in particular asks: no body is read
                 if scope["method"] not in ("GET", "HEAD"):
@@ -106,9 +117,12 @@ class Gate:
 
 
 async def _reply(send: Send, refused: _RefusedError) -> None:
-    body = json.dumps({"error": refused.error, "type": "RequestError"}).encode()
+    kind = "BusyError" if refused.status == 503 else "RequestError"
+    body = json.dumps({"error": refused.error, "type": kind}).encode()
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
     if refused.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if refused.retry_after:
+        headers.append((b"retry-after", str(refused.retry_after).encode()))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -26,6 +26,7 @@ from fedcircuits.federation.server.fitted_parts import (
 from fedcircuits.federation.server.server import Server
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import JobId, JobKind, ModelKey, ModelName
+from fedcircuits.federation.wire.transport import RefusedError
 
 SHARED = JobId(JobKind.ALL_ROWS)  # the job whose model is that of all clients
 MOST_ROUNDS = 10_000
@@ -77,6 +78,7 @@ def _rounds(
         for client, reply in replies.items():
             seconds[client] += float(reply.seconds.sum())
         if failures:
+            _raise_refusals(server, failures)
             for client, error in failures.items():
                 drop_or_raise(server, client, error)
             return None
@@ -94,6 +96,18 @@ def _rounds(
             )  # fmt: skip
         sums = add_up({c: reply.sums for c, reply in replies.items()}, masked=masked)
     raise FederationError(f"no model after {MOST_ROUNDS} rounds: the clients' learner does not end")
+
+
+def _raise_refusals(server: Server, failures: Mapping[str, ClientError]) -> None:
+    """A client that refuses is not left out; where one was lost before, the error says so.
+
+    With a policy, sums are not masked among fewer clients than before: the difference would show.
+    """
+    for client, error in failures.items():
+        if isinstance(error, RefusedError):
+            why = str(error).removeprefix(f"client {client!r}: ")
+            lost = "".join(f"; client {c!r} was lost: {text}" for c, text in server.dropped.items())
+            raise RefusedError(client, why + lost) from None
 
 
 def _fitted(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +71,20 @@ class AuditLog:
 
     path: Path | None
     client: str
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes of the client from adding lines: what is counted stays counted."""
+        if self.path is None:
+            yield
+            return
+        try:
+            file = self.path.open("ab")
+        except OSError as error:
+            raise PolicyError(f"its audit file cannot be written: {error.strerror}") from None
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+            yield
 
     def write(
         self, verb: str, n_bytes: int, sender: str, refusal: str | None, **facts: Any

@@ -15,7 +15,7 @@ from fedcircuits.errors import MALFORMED, StorageError
 from fedcircuits.federation.policy.audit import SERVER, AuditLog, Handler
 from fedcircuits.federation.policy.consent import NO_ROW_EVIDENCE, consent, schema_fault
 from fedcircuits.federation.policy.policy import Policy, PolicyError
-from fedcircuits.federation.policy.run import Run, earlier_runs
+from fedcircuits.federation.policy.run import Past, Run
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import fingerprint
 from fedcircuits.federation.wire.verbs import Level, Verb
@@ -52,7 +52,7 @@ class Guarded:
         self._policy = policy
         self._audit = AuditLog(audit, client.name)
         self._coordinator = coordinator
-        self._earlier = earlier_runs(audit, client.name)
+        self._past = Past(audit, client.name)
         self._run: Run | None = None
         self._state: dict[str, str] = {}
         # Engines may call from several threads; numbers, log and client are one thing at a time.
@@ -97,10 +97,27 @@ class Guarded:
     ) -> bytes:
         """Admit a request, let the client reply, check the reply, count what it reveals."""
         name = run.name_of(verb.name, request, data)
-        step = run.step_of(verb.name, request, name)
+        run.step_of(verb.name, request, name)
+        self._check_masks(verb, request)
         if isinstance(request, m.Agree):
             self._check_schema(run, request)
         answer = self._client.handle(verb.name, data)
+        with self._audit.held():  # other processes of this client may be at the same plan
+            self._past.read()
+            return self._counted(run, verb, request, data, sender, name, answer)
+
+    def _counted(
+        self,
+        run: Run,
+        verb: Verb[Any, Any],
+        request: m.Message,
+        data: bytes,
+        sender: str,
+        name: str,
+        answer: bytes,
+    ) -> bytes:
+        """Count what a reply reveals; return it, or why it may not leave."""
+        step = run.step_of(verb.name, request, name)
         name_of_reply = fingerprint(verb.name.encode(), answer)[:16]
         facts: dict[str, Any] = {
             "run": run.name,
@@ -111,6 +128,10 @@ class Guarded:
             "bits": 0.0,
             "epsilon": 0.0,
         }
+        masked_with = self._check_masks(verb, request)
+        if masked_with:
+            facts["masked_with"] = masked_with
+            run.spent.masked_with.add(masked_with)
         failed = _failure(answer)
         refusal = None
         if failed is None and name_of_reply not in run.spent.replies:
@@ -167,8 +188,15 @@ class Guarded:
         found = self._description()
         if isinstance(found, bytes):
             return found
+        with self._audit.held():
+            self._past.read()
+            return self._consented(plan, found, data, sender)
+
+    def _consented(self, plan: m.Plan, found: m.Description, data: bytes, sender: str) -> bytes:
+        """Accept or refuse a plan for a table as it was described."""
+        earlier = self._past.runs
         name = fingerprint(plan.to_bytes(), found.to_bytes())[:16]
-        spent = self._earlier.get(name)
+        spent = earlier.get(name)
         columns = [variable["name"] for variable in found.schema]
         try:
             most = PLAN_BYTES + 4 * len(found.to_bytes())
@@ -176,16 +204,16 @@ class Guarded:
                 plan = replace(plan, columns=[], id=None, common=(), optional=(), candidates=())
                 raise PolicyError(f"a plan of {len(data)} bytes; the largest is {most}")
             struck = consent(plan, self._policy, columns)
-            if spent is None and len(self._earlier) >= self._policy.runs:
+            if spent is None and len(earlier) >= self._policy.runs:
                 raise PolicyError(
-                    f"{len(self._earlier)} runs were answered, and {self._policy.runs} are allowed "
+                    f"{len(earlier)} runs were answered, and {self._policy.runs} are allowed "
                     "(runs in its policy; a new table begins with a new audit file)"
                 )
         except PolicyError as error:
             facts = {"plan": plan.words(), "proposed": name}
             return self._audit.refuse(m.PROPOSE.name, len(data), sender, str(error), **facts)
         self._run = run = Run(name, plan, struck, spent, self._state)
-        self._earlier[name] = run.spent
+        earlier[name] = run.spent
         self._audit.write(
             m.PROPOSE.name,
             len(data),
@@ -287,12 +315,30 @@ class Guarded:
                 f"the reply would reveal {bits:.1f} bits a row after {run.spent.bits:.1f}; at most "
                 f"{policy.bits:g} leave in a run (bits in its policy)"
             )
-        spent = sum(each.epsilon for each in self._earlier.values())
+        spent = sum(each.epsilon for each in self._past.runs.values())
         if epsilon and policy.epsilon is not None and spent + epsilon > policy.epsilon + 1e-9:
             raise PolicyError(
                 f"the reply would cost epsilon {epsilon:g} after {spent:g} over all runs; at most "
                 f"{policy.epsilon:g} may be spent (epsilon in its policy)"
             )
+
+    def _check_masks(self, verb: Verb[Any, Any], request: m.Message) -> tuple[str, ...]:
+        """The clients that a sum is masked with, where this client's part would be row evidence.
+
+        The difference of sums over two sets of clients is that of those who are in one of them.
+        """
+        asked = vars(request)
+        names = tuple(sorted(asked.get("masked_with", ())))
+        alone = verb.level("server", {**asked, "masked_with": []})
+        if not names or alone is not Level.ROW_EVIDENCE:
+            return ()
+        before = {each for spent in self._past.runs.values() for each in spent.masked_with}
+        if before - {names}:
+            raise PolicyError(
+                f"sums over {', '.join(names)} after sums over {', '.join(min(before - {names}))}: "
+                "their difference would show the sums of single clients"
+            )
+        return names
 
     def _hushed(self, verb: str, error: str) -> bytes:
         """Return a failure without its kind and text, which may depend on a cell and stay here."""

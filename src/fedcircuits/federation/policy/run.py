@@ -1,8 +1,8 @@
 """One run that a client has consented to: what its plan still admits, and what it has cost.
 
 Counts, bits and epsilon are kept in the audit file, a line a message, so that they outlive the
-client: `earlier_runs` reads them back, and a run whose plan is proposed again, byte for byte, goes
-on where it was.
+client: `Past` reads them back, and a run whose plan is proposed again, byte for byte, goes on where
+it was. What other processes of the client add to the file is read, too.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Spent:
         used: how many of each kind, by verb and number of the plan's step.
         bits: clear bits a row that the server learned.
         epsilon: of differential privacy.
+        masked_with: clients over which sums were masked that alone would be row evidence.
     """
 
     requests: set[str] = field(default_factory=set)
@@ -37,6 +38,7 @@ class Spent:
     used: dict[tuple[str, int], int] = field(default_factory=dict)
     bits: float = 0.0
     epsilon: float = 0.0
+    masked_with: set[tuple[str, ...]] = field(default_factory=set)
 
     def add(
         self, request: str, reply: str, verb: str, at: int, bits: float, epsilon: float
@@ -66,23 +68,45 @@ class Proposed:
     refusal: str | None
 
 
+class Past:
+    """What the runs of a client have cost, as its audit file has it.
+
+    Attributes:
+        runs: by name.
+
+    Args:
+        audit: the file, None for none.
+        client: whose lines are read.
+    """
+
+    def __init__(self, audit: Path | None, client: str) -> None:
+        self.runs: dict[str, Spent] = {}
+        self._audit, self._client, self._at = audit, client, 0
+        self.read()
+
+    def read(self) -> None:
+        """Read the lines that were added since the last time, whoever wrote them."""
+        lines, self._at = _lines(self._audit, self._client, self._at)
+        for line in lines:
+            if not line.get("run"):
+                continue
+            spent = self.runs.setdefault(str(line["run"]), Spent())
+            if line.get("masked_with"):
+                spent.masked_with.add(tuple(line["masked_with"]))
+            if line.get("request") and line["request"] not in spent.requests:
+                of = ("request", "reply", "verb", "step", "bits", "epsilon")
+                spent.add(*(line[name] for name in of))
+
+
 def earlier_runs(audit: Path | None, client: str) -> dict[str, Spent]:
     """Return what every run in an audit file has cost, by name of the run."""
-    found: dict[str, Spent] = {}
-    for line in _lines(audit, client):
-        if not line.get("run"):
-            continue
-        spent = found.setdefault(str(line["run"]), Spent())
-        if line.get("request") and line["request"] not in spent.requests:
-            of = ("request", "reply", "verb", "step", "bits", "epsilon")
-            spent.add(*(line[name] for name in of))
-    return found
+    return Past(audit, client).runs
 
 
 def proposed(audit: Path, client: str) -> list[Proposed]:
     """Return the plans in an audit file, the last proposal of each, oldest first."""
     found: dict[str, Proposed] = {}
-    for line in _lines(audit, client):
+    for line in _lines(audit, client)[0]:
         if line["verb"] == m.PROPOSE.name and "plan" in line:
             name = str(line.get("run") or line.get("proposed"))
             found.pop(name, None)
@@ -90,12 +114,15 @@ def proposed(audit: Path, client: str) -> list[Proposed]:
     return list(found.values())
 
 
-def _lines(audit: Path | None, client: str) -> list[dict[str, Any]]:
-    """The lines of one client; those cut short are left out."""
+def _lines(audit: Path | None, client: str, start: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """The lines of one client from a byte on, without those cut short, and where they end."""
     if audit is None or not audit.exists():
-        return []
+        return [], 0
     try:
-        texts = audit.read_text(encoding="utf-8").splitlines()
+        with audit.open("rb") as file:
+            file.seek(start)
+            data = file.read()
+        texts = data.decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"its audit file cannot be read: {error}") from None
     found = []
@@ -106,7 +133,7 @@ def _lines(audit: Path | None, client: str) -> list[dict[str, Any]]:
                 found.append(line)
         except (ValueError, KeyError, TypeError):
             continue
-    return found
+    return found, start + len(data)
 
 
 class Run:
