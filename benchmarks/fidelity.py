@@ -41,6 +41,7 @@ FILES = {
 }  # fmt: skip
 MANY_SAMPLES = 4  # times as many as training rows
 TRAINED = ("AUC, trained on samples", f"AUC, trained on {MANY_SAMPLES} times as many samples")
+REDRAWN = ("AUC, own labels redrawn on rows", f"the same, rows {MANY_SAMPLES} times")
 SAMPLE_BOUNDS = {"adult": 0.60, "magic": 0.60, "credit": 0.70, "housing": 0.70}
 
 
@@ -168,17 +169,30 @@ def samples(name: str, seed: int) -> Iterator[list[Any]]:
     yield [name, "AUC of samples against rows", seed, f"{auc:.3f}", bound, auc <= bound, seconds]
     if label is None:
         return
-    found = []
     positive = sorted(train[label].unique())[-1]
-    for rows in (train, many[: len(train)], many):
-        fitted = booster(seed).fit(
-            as_features(rows, train).drop(columns=label), rows[label] == positive
-        )
-        proba = fitted.predict_proba(as_features(test, train).drop(columns=label))[:, 1]
-        found.append(roc_auc_score(test[label] == positive, proba))
-    for what, auc in zip(TRAINED, found[1:], strict=True):
-        shown = f"{auc:.4f} of {found[0]:.4f}"
-        yield [name, what, seed, shown, 0.012, found[0] - auc <= 0.012, seconds]
+    fresh = as_features(test, train).drop(columns=label)
+
+    def auc_of(rows: pd.DataFrame, y: Any) -> float:
+        fitted = booster(seed).fit(as_features(rows, train).drop(columns=label), y)
+        return float(roc_auc_score(test[label] == positive, fitted.predict_proba(fresh)[:, 1]))
+
+    real_auc = auc_of(train, train[label] == positive)
+    for what, rows in zip(TRAINED, (many[: len(train)], many), strict=True):
+        auc = auc_of(rows, rows[label] == positive)
+        shown = f"{auc:.4f} of {real_auc:.4f}"
+        yield [name, what, seed, shown, 0.012, real_auc - auc <= 0.012, seconds]
+    # What a sampler that knew every feature exactly would lose: the booster's own probabilities,
+    # each row's from folds that did not see it, and labels drawn from them.
+    features = as_features(train, train).drop(columns=label)
+    own = cross_val_predict(
+        booster(seed), features, train[label] == positive, cv=5, method="predict_proba"
+    )[:, 1]
+    rng = np.random.default_rng(seed)
+    for what, times in zip(REDRAWN, (1, MANY_SAMPLES), strict=True):
+        rows = pd.concat([train] * times, ignore_index=True)
+        auc = auc_of(rows, rng.random(len(rows)) < np.tile(own, times))
+        shown = f"{auc:.4f} of {real_auc:.4f}"
+        yield [name, what, seed, shown, "-", "-", "-"]
 
 
 # --- log-density ----------------------------------------------------------------------------------

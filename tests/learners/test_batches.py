@@ -176,6 +176,12 @@ def test_steps_over_batches_are_those_of_all_rows() -> None:
         np.testing.assert_allclose(one, other, atol=1e-12)
 
 
+def test_states_without_rows_share_the_pseudo_rows() -> None:
+    counts = [np.array([6.0, 0.0, 3.0, 0.0])]
+    (found,) = shares(counts, 0.4)
+    np.testing.assert_allclose(found, np.array([6.0, 0.1, 3.0, 0.1]) / 9.2, atol=1e-12)
+
+
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: Any) -> None:
     """Peak of the arrays that Python makes; what Arrow reads ahead is bounded by its batches."""
     monkeypatch.setattr(parquet, "BATCH_CELLS", 12_000)

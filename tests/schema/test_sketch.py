@@ -410,6 +410,37 @@ def test_a_grid_agreed_over_groups_keeps_mean_and_spread_of_a_long_tail(
     assert masses @ grid.moments(1) == pytest.approx(x[outer].mean(), rel=0.15)
 
 
+@pytest.mark.parametrize("integer", [False, True])
+@pytest.mark.parametrize("shape", ["heap", "two heaps", "even", "below"])
+def test_rows_far_out_that_lie_close_keep_the_spread_of_their_column(
+    shape: str, integer: bool
+) -> None:
+    """Amounts, mostly zero: the outermost rows carry the spread, and no open tail spreads less."""
+    off = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        small = rng.lognormal(2, 1, 300)
+        few = {
+            "heap": np.concatenate([small, rng.uniform(150, 200, 20)]),
+            "two heaps": np.concatenate(
+                [small, rng.uniform(50, 150, 15), rng.uniform(300, 400, 20)]
+            ),
+            "even": np.concatenate([rng.uniform(0, 20, 300), rng.uniform(20, 200, 36)]),
+            "below": -np.concatenate([small, rng.uniform(150, 200, 20)]),
+        }[shape]
+        x = np.zeros(3000)
+        x[rng.choice(x.size, few.size, replace=False)] = few.round() if integer else few
+        sketches = [Sketch.of(x[at::3], min_rows=5) for at in range(3)]
+        grid = Sketch.merge(sketches).to_grid(integer=integer)
+        mass = np.bincount(grid.encode(x), minlength=grid.n_states) / x.size
+        mean = mass @ grid.moments(1)
+        spread = np.sqrt(mass @ (grid.variances() + (grid.moments(1) - mean) ** 2))
+        assert abs(mean - x.mean()) < 0.02 * x.std()
+        off.append(spread / x.std() - 1)
+    assert np.max(np.abs(off)) < 0.06
+    assert abs(np.mean(off)) < 0.03
+
+
 # --- floors --------------------------------------------------------------------------------------
 
 

@@ -126,10 +126,10 @@ def fit_rows(
         }
         # Validation rows held out here come back for the last steps; given ones never do.
         trees = found.trees
-        marginals = row_marginals(sample.codes, cards, sample.weights)
+        marginals = row_marginals(sample.codes, cards, sample.weights, options.pseudo_rows)
         if every is not None:
             trees, counts = refit_over(trees, every, sizes.smoothing, sizes.n_refit_steps)
-            marginals = shares(counts)
+            marginals = shares(counts, options.pseudo_rows)
             report["n_rows_in_memory"] = len(sample.codes)
             report["n_rows"] = int(max(found.sum() for found in counts))
         elif validation is None and len(held.codes):

@@ -51,6 +51,9 @@ from fedcircuits.schema.reading.batches import RowBatches, TableBatches
 
 # How much weaker the tilt's prior is in a model that will be averaged with others'.
 MIXED_PRIOR = 0.2
+# What the states share that a client of a federation has no row in: others mostly have some there,
+# and what every client adds is added up, far out in a tail too.
+AGREED_PSEUDO_ROWS = 0.1
 # From how many classes on the copies of the tree are made smaller, and how small.
 MANY_CLASSES, MOST_STATES_MANY_CLASSES = 10, 32
 
@@ -379,6 +382,7 @@ class Hclt(LearningAcross):
             n_trees=self.n_trees,
             n_iterations=self.n_iterations,
             smoothing=smoothing,
+            pseudo_rows=AGREED_PSEUDO_ROWS if self.agreed_schema else 1.0,
             class_transitions=self.class_transitions,
             head=self.head,
             min_rows=self.min_rows,

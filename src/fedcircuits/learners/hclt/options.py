@@ -21,6 +21,7 @@ class FitOptions:
         n_iterations: Most full-batch EM steps.
         smoothing: Pseudo-counts of EM.
         bins: D arrays of states that are neighbouring bins (see `Smoothing`); empty for none.
+        pseudo_rows: That the states of a column have together where no row is in them.
         max_em_rows: Rows EM looks at before the last steps.
         validation_share: Share of the rows held out for the stop of EM, and two and a half times
             as many for choices about the label (from 500 on); all return for the last steps.
@@ -45,6 +46,7 @@ class FitOptions:
     n_iterations: int | None = None
     smoothing: Smoothing | None = None
     bins: tuple[IntArray, ...] = ()
+    pseudo_rows: float = 1.0
     max_em_rows: int | None = None
     validation_share: float = 0.1
     class_transitions: bool | None = None

@@ -59,6 +59,17 @@ class Column:
     never_below: float = -inf
 
     @property
+    def moments(self) -> tuple[float, float, float]:
+        """The largest size of a value, and the mean and the standard deviation in that unit."""
+        values = np.concatenate([self.atoms, self.points.values])
+        rows = np.concatenate([self.atom_rows, self.points.rows])
+        within = np.concatenate([np.zeros(self.atoms.size), self.points.spreads])
+        size = float(np.abs(values).max()) or 1.0  # squares are taken of numbers up to 1
+        mean = float(rows @ (values / size)) / self.n_rows
+        squares = (values / size - mean) ** 2 + (within / size) ** 2
+        return size, mean, sqrt(float(rows @ squares) / self.n_rows)
+
+    @property
     def floor(self) -> float:
         """Where the lower tail ends by nature: `never_below`, unless that may be by chance; -inf.
 
@@ -69,13 +80,7 @@ class Column:
             return -inf
         if self.atom_rows[self.atoms == self.never_below].sum() >= AT_FLOOR:
             return self.never_below
-        values = np.concatenate([self.atoms, self.points.values])
-        rows = np.concatenate([self.atom_rows, self.points.rows])
-        within = np.concatenate([np.zeros(self.atoms.size), self.points.spreads])
-        size = float(np.abs(values).max()) or 1.0  # squares are taken of numbers up to 1
-        mean = float(rows @ (values / size)) / self.n_rows
-        squares = (values / size - mean) ** 2 + (within / size) ** 2
-        spread = sqrt(float(rows @ squares) / self.n_rows)
+        size, mean, spread = self.moments
         if spread < HARDLY_APART:
             return -inf
         away = mean - self.never_below / size

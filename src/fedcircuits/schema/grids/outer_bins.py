@@ -1,8 +1,10 @@
 """The ends of a grid: outer bins that stay, open tails in their place, and the floor.
 
 An outer bin whose rows spread more widely than any exponential is left open: a Lomax tail with the
-mean and the spread of those rows. A column with a floor has a bin down to it, or a tail that ends
-there.
+mean and the spread of those rows. No such tail spreads less than an exponential: where that would
+count in the spread of the column, and the range of the rows is not known, the bin ends so far out
+that it has their mean and their spread. A column with a floor has a bin down to it, or a tail that
+ends there.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from fedcircuits.schema.grids.tails import power_means
 # exponential.
 OPEN_VARIATION = 1.05
 SHAPES = (2.02, 20.0)
+# A tail that spreads its rows more than they do adds at most this share to the squares of a column.
+MOST_ADDED = 0.05
 LEAST_ROWS = 5  # in a bin that is not one of equal rows
 NEAR = 0.25  # of the outer bin: a bin whose range is known goes on to a floor this near
 # Mean place in a bin: below, a truncated exponential is no bin's any more; above, no tail's.
@@ -53,12 +57,14 @@ class _Outer:
         side: 0 for the lower, 1 for the upper bin.
         mean: of the distances from it.
         variation: squared coefficient of variation of the distances.
+        rows: how many they are.
     """
 
     edge: float
     side: int
     mean: float
     variation: float
+    rows: float
 
     @property
     def shape(self) -> float:
@@ -98,6 +104,13 @@ def ends_of(column: Column, edges: FloatArray, integer: bool, sides: list[int]) 
         if column.known[side] and _fits_a_bin(length, outer):
             # Beyond the range the density goes on falling as it does in the outer bin.
             scales[side] = outer.mean * (TAIL_SHAPE - 1)
+            continue
+        if not column.known[side] and _added(outer, column) > MOST_ADDED:
+            length = _length_of(outer, length)
+            end = outer.edge + (length if side else -length)
+            edges[-1 if side else 0] = max(end, ended)
+            # The less the rows spread, the nearer to the end lies what is beyond it.
+            scales[side] = outer.mean * outer.variation * (TAIL_SHAPE - 1)
             continue
         tail_shapes[side], scales[side] = outer.shape, outer.mean * (outer.shape - 1)
         if ended > -inf:
@@ -147,7 +160,7 @@ def _outer_rows(
         return edges, None
     squares = (distance / mean) ** 2 + (points.spreads[beyond] / mean) ** 2
     variation = float((rows * squares).sum() / rows.sum()) - 1
-    return edges, _Outer(edge, side, mean, variation)
+    return edges, _Outer(edge, side, mean, variation, float(rows.sum()))
 
 
 def _fits_a_bin(length: float, outer: _Outer) -> bool:
@@ -162,6 +175,32 @@ def _fits_a_bin(length: float, outer: _Outer) -> bool:
     of_tail = outer.shape / (outer.shape - 2)
     off = abs(of_bin - outer.variation)
     return off <= 0.2 * outer.variation or off <= abs(of_tail - outer.variation)
+
+
+def _added(outer: _Outer, column: Column) -> float:
+    """What a Lomax tail adds to the squares of a column about its mean, as a share of these."""
+    of_tail = outer.shape / (outer.shape - 2)
+    size, _, spread = column.moments
+    if outer.variation >= 1 or not spread > 0:
+        return 0.0
+    each = (of_tail - outer.variation) * (outer.mean / size / spread) ** 2
+    return outer.rows / column.n_rows * each
+
+
+def _length_of(outer: _Outer, reach: float) -> float:
+    """The length of a bin with the mean and the spread of the distances.
+
+    Args:
+        outer: rows beyond the inner edge, of less spread than an exponential.
+        reach: distance of the outermost point, beyond which there may be rows, but not far.
+    """
+    low, high = LEAST_PLACE, 1.0
+    for _ in range(40):  # bisection: the variation falls with the mean place
+        place = 0.5 * (low + high)
+        tilt = shapes.tilt_of_mean(np.array(place))
+        wide = float(shapes.place_variance(tilt)) > outer.variation * place**2
+        low, high = (place, high) if wide else (low, place)
+    return max(outer.mean / low, reach) * (1 + 1 / outer.rows)
 
 
 def _scale_up_to(reach: float, outer: _Outer) -> float:

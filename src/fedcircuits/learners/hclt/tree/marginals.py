@@ -21,19 +21,19 @@ CLOSE = 1e-5  # of a state's mass to that of the rows: far less than a row of an
 
 
 def row_marginals(
-    codes: IntegerArray, cards: tuple[int, ...], weights: FloatArray
+    codes: IntegerArray, cards: tuple[int, ...], weights: FloatArray, pseudo_rows: float = 1.0
 ) -> list[FloatArray]:
     """Shares of the rows in every state, D arrays (card_j,); see `shares`."""
-    return shares(state_counts(codes, cards, weights))
+    return shares(state_counts(codes, cards, weights), pseudo_rows)
 
 
-def shares(counts: list[FloatArray]) -> list[FloatArray]:
+def shares(counts: list[FloatArray], pseudo_rows: float = 1.0) -> list[FloatArray]:
     """Shares of the rows in every state from their numbers, D arrays (card_j,).
 
-    A state without rows has its part of one pseudo-row; the others have none, or means would move
+    A state without rows has its part of the pseudo-rows; the others have none, or means would move
     towards those of all states alike.
     """
-    filled = [np.where(found > 0, found, 1.0 / found.size) for found in counts]
+    filled = [np.where(found > 0, found, pseudo_rows / found.size) for found in counts]
     return [found / found.sum() for found in filled]
 
 
