@@ -24,6 +24,7 @@ from fedcircuits.cli.commands.options import ENGINES, LEARNERS, RULES
 from fedcircuits.cli.federation_file import read_federation
 from fedcircuits.cli.federation_file.draft import draft
 from fedcircuits.cli.federation_file.lines import place
+from fedcircuits.cli.init import run as init
 from fedcircuits.cli.output import Output
 from fedcircuits.engines import ENGINES as KNOWN_ENGINES
 from fedcircuits.engines import LATER
@@ -77,6 +78,25 @@ def test_draft_finds_id_label_missing_spelling_and_split() -> None:
     assert '# debt = "continuous"' in found.text
     assert '# visits = "count"' in found.text
     assert '# town = "categorical"' in found.text
+
+
+def test_init_is_told_what_means_missing_and_advises_in_words_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    levels = [f"{i},5" for i in range(60)]
+    for name in ("a", "b"):
+        rows = [f"{i};{level};{'uv'[i % 2]}" for i, level in enumerate([*levels, "siehe Akte"])]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id;level;y", *rows]))
+    files, to = [tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "f.toml"
+    out = Output(settings_in=to.name)
+    with out.errors():
+        init(out, files, to, "y", None, [], None, False)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "unless these cells are mended or 'missing_values = ['siehe Akte']' in f.toml" in said
+    with out.errors():
+        init(out, files, to, "y", None, ["siehe Akte"], None, True)
+    assert tomllib.loads(to.read_text())["missing_values"] == ["siehe Akte"]
+    assert '# level = "continuous"' in to.read_text()
 
 
 def test_draft_of_equal_columns_is_a_split_of_rows() -> None:

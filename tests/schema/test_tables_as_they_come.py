@@ -193,6 +193,15 @@ def test_identifiers_stop_a_federation_unless_they_are_the_id() -> None:
     assert set(fed.schema.names) == {"x", "y"}
 
 
+def test_numbers_beside_one_spelling_of_missing_are_no_identifier() -> None:
+    frame = numbered(90).assign(z=[f"{i / 7:.3f}" for i in range(89)] + ["see file"])
+    frame = frame.drop(columns=["row", "key"])
+    named = {"learner": "factorised", "missing_values": ["see file"]}
+    assert fc.learn(frame, **named).schema["z"].kind == "continuous"
+    clients = {"a": frame.assign(x=0.5), "b": frame}
+    assert fc.federate(clients, **named).schema["z"].kind == "continuous"
+
+
 def test_columns_that_the_model_does_not_know_are_pointed_out() -> None:
     model = fc.learn(numbered().drop(columns=["row", "key"]), learner="factorised")
     with pytest.warns(FedcircuitsWarning, match=r"'X' \(the model has 'x'\)"):

@@ -10,7 +10,7 @@ from fedcircuits.cli import held_out
 from fedcircuits.cli.federation_file import FederationFile, read_federation
 from fedcircuits.cli.output import Output
 from fedcircuits.errors import FederationError
-from fedcircuits.report.about_federation import who_learns_what
+from fedcircuits.report.about_federation import items_learned
 from fedcircuits.schema import read
 from fedcircuits.schema.reading.known import read_known
 
@@ -106,9 +106,11 @@ def show(out: Output, fed: FederatedCircuit) -> None:
             ["rule", "log-loss", "log p(x, y)", "outcome"],
             [[c.rule, c.log_loss, c.nats, c.outcome] for c in fed.why.candidates],
         )
-    out.say("who learns what under this rule (levels: docs/policy.md):")
-    for who, what in who_learns_what(fed.reveals):
-        out.say(f"  - {who}: {what}")
+    out.say("who learns what under this rule, in levels of docs/policy.md:")
+    for who, what in items_learned(fed.reveals):
+        out.say(f"  {who}:")
+        for each in what:
+            out.say(f"    - {each}")
     for client, why in fed.dropped.items():
         out.say(f"left out: {client}: {why}")
     ledger = fed.ledger.table(["client", "phase"])
@@ -117,7 +119,7 @@ def show(out: Output, fed: FederatedCircuit) -> None:
     out.table("bytes that crossed the network", ["client", "rows", *wide.columns, "all"], rows)
     revealed = fed.ledger.table(["client"])
     out.table(
-        "what the server learned about single rows, at most",
+        "what the server learned about single rows, at most, trials of other rules among it",
         ["client", "level", "bits a row"],
         revealed[["client", "level", "bits a row"]].to_numpy().tolist(),
     )

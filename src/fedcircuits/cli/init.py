@@ -17,6 +17,7 @@ def run(
     output: Path,
     label: str | None,
     id: str | None,
+    missing_values: list[str],
     sep: str | None,
     force: bool,
 ) -> None:
@@ -36,7 +37,7 @@ def run(
     if not output.parent.is_dir():
         raise FederationError(f"cannot write {output}: no folder {output.parent}")
     tables = {path: read(path, sep=sep) for path in dict.fromkeys(files)}
-    found = draft(tables, output.parent, label, id)
+    found = draft(tables, output.parent, label, id, missing_values)
     encoding.write(output, found.text.encode())
     rows = [
         [name, str(path), len(tables[path]), len(tables[path].columns)]

@@ -33,13 +33,15 @@ class Output:
         as_json: whether standard output carries one JSON document and nothing else.
         console: for people, on standard output.
         notes: for progress, warnings and errors, on standard error.
+        settings_in: the file that names this command's settings; "" where options do.
         debug: whether errors are raised with their traceback.
     """
 
     debug: ClassVar[bool] = False
 
-    def __init__(self, as_json: bool = False) -> None:
+    def __init__(self, as_json: bool = False, settings_in: str = "") -> None:
         self.as_json = as_json
+        self.settings_in = settings_in
         self.console = Console(soft_wrap=True, highlight=False)
         self.notes = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -145,12 +147,15 @@ class Output:
                 raise SystemExit(1) from None
             finally:
                 ours = (w for w in caught if issubclass(w.category, FedcircuitsWarning))
-                for said in dict.fromkeys(as_typed(str(warning.message)) for warning in ours):
+                for said in dict.fromkeys(self._typed(str(warning.message)) for warning in ours):
                     self.note(said)  # once, though every client said it
+
+    def _typed(self, message: str) -> str:
+        return as_typed(message, self.settings_in)
 
     def _failed(self, error: Exception) -> None:
         """Print an error; one that is not ours with what to do about it."""
-        said = as_typed(str(error))
+        said = self._typed(str(error))
         if isinstance(error, OSError) and not isinstance(error, FedcircuitsError):
             said = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
         elif not isinstance(error, FedcircuitsError):
@@ -176,19 +181,37 @@ AS_TYPED = {
 
 OPTIONS_AS_TYPED = (
     (r"^kinds\['(.*?)'\] is", r"--kind: the kind of '\1' is"),
-    (r"pass missing_values=\[(.*?)\]", r"pass --missing-value \1"),
     (r"\(kinds=\{'(.*?)': \.\.\.\}\), or", r"(--kind '\1=KIND'), or"),
     (r"pass drop=\[(.*?)\]", r"pass --drop \1"),
 )
+SETTINGS_AS_WRITTEN = (
+    (r"pass missing_values=", "write missing_values="),
+    (r"missing_values=(\[.*?\])", r"'missing_values = \1' in {file}"),
+    (r"\(kinds=\{'(.*?)': \.\.\.\}\)", r"('\1' = 'KIND' below [kinds] in {file})"),
+    (r"pass drop=(\[.*?\])", r"write drop = \1 in {file}"),
+    (r"leave it out \(drop=(\[.*?\])\)", r"leave it out (drop = \1)"),
+)
 
 
-def as_typed(message: str) -> str:
-    """Return an error of the library with its advice in terms of the command line."""
+def as_typed(message: str, file: str = "") -> str:
+    """Return an error of the library with its advice in terms of the command line.
+
+    Args:
+        message: of the library.
+        file: what holds the settings of the command; "" where they are options.
+    """
     for said, typed in AS_TYPED.items():
         message = message.replace(said, typed)
+    for said, typed in SETTINGS_AS_WRITTEN if file else ():
+        message = re.sub(said, typed.replace("{file}", file), message)
     for said, typed in OPTIONS_AS_TYPED:
         message = re.sub(said, typed, message)
-    return message
+    return re.sub(r"missing_values=\[(.*?)\]", _missing_value_options, message)
+
+
+def _missing_value_options(found: re.Match[str]) -> str:
+    texts = re.findall(r"'[^']*'|\"[^\"]*\"", found[1])
+    return " ".join(f"--missing-value {text}" for text in texts)
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:

@@ -97,6 +97,11 @@ def who_learns_what(lines: Iterable[str]) -> list[tuple[str, str]]:
     Args:
         lines: of a rule, as it words them: "CASE: to RECIPIENT, LEVEL: WHAT".
     """
+    return [(who, "; ".join(what)) for who, what in items_learned(lines)]
+
+
+def items_learned(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """What a rule reveals as `who_learns_what`, one item for each thing that is learned."""
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for line in lines:
         match = _REVEALED.fullmatch(str(line).replace("`", ""))
@@ -106,12 +111,13 @@ def who_learns_what(lines: Iterable[str]) -> list[tuple[str, str]]:
     return [(", ".join(filter(None, key)), _by_case(found[key])) for key in first]
 
 
-def _by_case(found: dict[str, list[str]]) -> str:
-    """Texts in one line, those of every case first."""
-    parts = ["; ".join(texts) for case, texts in sorted(found.items())]
-    return "; ".join(
-        f"{case}: {part}" if case else part for case, part in zip(sorted(found), parts, strict=True)
-    )
+def _by_case(found: dict[str, list[str]]) -> list[str]:
+    """Texts, each once, those of every case first."""
+    return [
+        f"{case}: {text}" if case else text
+        for case, texts in sorted(found.items())
+        for text in dict.fromkeys(each for text in texts for each in text.split("; "))
+    ]
 
 
 _REVEALED = re.compile(r"(?:([^:]*): )?to ([^,:]+), ([^:]+): (.*)")

@@ -10,12 +10,15 @@ import pandas as pd
 
 from fedcircuits.errors import warn
 from fedcircuits.schema.grids.sketch import MANY_VALUES
+from fedcircuits.schema.infer import known_cells
 from fedcircuits.schema.times import time_of
 
 FEW_ROWS = 30  # below, different values in every row mean little
 
 
-def identifiers(frame: pd.DataFrame, declared: Collection[str] = ()) -> dict[str, str]:
+def identifiers(
+    frame: pd.DataFrame, declared: Collection[str] = (), missing_values: Sequence[object] = ()
+) -> dict[str, str]:
     """By name the columns that look like identifiers, each with what it looks like.
 
     These are columns with another text in every row or nearly (more than half of the texts differ,
@@ -28,7 +31,7 @@ def identifiers(frame: pd.DataFrame, declared: Collection[str] = ()) -> dict[str
     for name in frame.columns:
         if name in declared:
             continue
-        column = frame[name].dropna()
+        column = known_cells(frame[name], tuple(missing_values))
         if len(column) < FEW_ROWS:
             continue
         if column.dtype.kind in "iu":
@@ -61,7 +64,7 @@ def left_out(
     empty = [str(name) for name in frame.columns if name not in declared and not holds[name]]
     if len(frame) == 0 or len(empty) == frame.shape[1]:
         empty = []  # nothing would be left: an error of whoever guesses the kinds
-    found = identifiers(frame.drop(columns=empty), declared)
+    found = identifiers(frame.drop(columns=empty), declared, missing_values)
     return {
         **dict.fromkeys(empty, "no value in any row"),
         **{name: f"{why}, as an identifier has" for name, why in found.items()},

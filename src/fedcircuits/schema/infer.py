@@ -55,14 +55,15 @@ def infer_variables(
             raise SchemaError(f"kinds[{name!r}] is one of {', '.join(KINDS)}, found {kind!r}")
     return [
         _infer_one(
-            name, _present(frame[name], missing_values), kinds.get(name), domains.get(name),
+            name, known_cells(frame[name], missing_values), kinds.get(name), domains.get(name),
             units.get(name),
         )
         for name in frame.columns
     ]  # fmt: skip
 
 
-def _present(column: pd.Series[Any], missing_values: tuple[object, ...]) -> pd.Series[Any]:
+def known_cells(column: pd.Series[Any], missing_values: tuple[object, ...]) -> pd.Series[Any]:
+    """The cells of a column that hold a value; texts as numbers where all of them are digits."""
     present = column.notna()
     spelled = column.isin(list(missing_values)) if missing_values else ~present
     column = column[present & ~spelled]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedcircuits.cli.commands.options import Json, Seed, Sep
+from fedcircuits.cli.commands.options import Json, MissingValue, Seed, Sep
 from fedcircuits.cli.output import Output
 
 
@@ -24,6 +24,7 @@ def init(
     id: Annotated[
         str | None, typer.Option(help="Column that names rows, if a guess is wrong.")
     ] = None,
+    missing_value: MissingValue = None,
     sep: Sep = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file.")] = False,
     json: Json = False,
@@ -37,9 +38,9 @@ def init(
     """
     from fedcircuits.cli.init import run
 
-    out = Output(json)
+    out = Output(json, settings_in=output.name)
     with out.errors():
-        run(out, files, output, label, id, sep, force)
+        run(out, files, output, label, id, missing_value or [], sep, force)
 
 
 def federate(
@@ -73,7 +74,7 @@ def federate(
     """
     from fedcircuits.cli.federate import run
 
-    out = Output(json)
+    out = Output(json, settings_in=file.name)
     with out.errors():
         run(out, file, output, engine, report, test)
 

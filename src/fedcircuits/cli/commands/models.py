@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedcircuits.cli.commands.options import Json, Seed, Sep
+from fedcircuits.cli.commands.options import Json, MissingValue, Seed, Sep
 from fedcircuits.cli.output import Output
 from fedcircuits.errors import QueryError
 
@@ -27,12 +27,7 @@ def learn(
         list[str] | None,
         typer.Option(help="NAME=continuous|count|categorical|binary, where a guess is wrong."),
     ] = None,
-    missing_value: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A text that means a missing value; may be repeated. By default: '?' and such."
-        ),
-    ] = None,
+    missing_value: MissingValue = None,
     drop: Annotated[
         list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
     ] = None,

@@ -10,6 +10,12 @@ Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to s
 Sep = Annotated[
     str | None, typer.Option(help="Separator of CSV files ('tab' for a tab), if a guess is wrong.")
 ]
+MissingValue = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A text that means a missing value; may be repeated. By default: '?' and such."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of random numbers; the same seed, the same result.")]
 
 # What a user may name, with a few words on each; tests compare the names with those that exist.

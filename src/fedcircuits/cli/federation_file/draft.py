@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,7 @@ def draft(
     folder: Path,
     label: str | None = None,
     id: str | None = None,
+    missing_values: Sequence[str] = (),
     output: str = "model.fc",
 ) -> Draft:
     """Return a federation file for some tables.
@@ -85,6 +86,7 @@ def draft(
         folder: where the federation file goes; data files are named relative to it.
         label: column to be predicted, where the user has said.
         id: column that aligns rows, where the user has said.
+        missing_values: texts that mean a missing value, where the user has said; else guessed.
         output: where the model goes.
     """
     clients = _client_names(tables)
@@ -93,9 +95,9 @@ def draft(
     for what, name in (("label", label), ("id", id)):
         if name is not None and name not in columns:
             raise FederationError(f"--{what}: {unknown_name('column', name, columns)}")
-    spellings = missing_spellings(frames)
+    spellings = tuple(missing_values) or missing_spellings(frames)
     id = id or _find_id(frames)
-    left = _left_out(frames, {n for n in (id, label) if n is not None})
+    left = _left_out(frames, {n for n in (id, label) if n is not None}, spellings)
     columns = [name for name in columns if name != id and name not in left]
     variables, notes = _variables(frames, columns, spellings)
     shared = [c for c in columns if sum(c in f for f in frames.values()) > 1]
@@ -195,13 +197,15 @@ def _variables(
     return found, list(notes)
 
 
-def _left_out(frames: Mapping[str, pd.DataFrame], kept: set[str]) -> dict[str, str]:
+def _left_out(
+    frames: Mapping[str, pd.DataFrame], kept: set[str], missing_values: tuple[str, ...]
+) -> dict[str, str]:
     """Return columns that would not be learned unasked, each with why."""
     found: dict[str, str] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FedcircuitsWarning)  # doubtful ones are noted already
         for frame in frames.values():
-            found |= identifiers(frame, kept)
+            found |= identifiers(frame, kept, missing_values)
     for name in dict.fromkeys(str(c) for frame in frames.values() for c in frame.columns):
         if not any(name in f and f[name].notna().any() for f in frames.values()):
             found[name] = "no value in any row"

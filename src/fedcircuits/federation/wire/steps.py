@@ -17,7 +17,7 @@ from fedcircuits.federation.wire.verbs import VERBS, Level, Recipient, Verb
 Setting = Literal["horizontal", "vertical", "hybrid"]
 LabelAt = Literal["nobody", "everybody", "some"]
 SPLIT = {"horizontal": "rows split", "vertical": "columns split", "hybrid": "both split"}
-LABEL_AT = {"nobody": "no label", "everybody": "label everywhere", "some": "label at some clients"}
+LABEL_AT = {"nobody": "no label", "everybody": "all have the label", "some": "some have the label"}
 MANY = 10_000  # most messages of a kind whose number follows from the data (models, queries)
 
 

@@ -112,7 +112,8 @@ def infer_schema(
     declared = {*kinds, *(domains or {})}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FedcircuitsWarning)
-        text_ids = {n for n in identifiers(some, declared) if some[n].dtype.kind not in "iu"}
+        keys = identifiers(some, declared, missing_values)
+        text_ids = {name for name in keys if some[name].dtype.kind not in "iu"}
     kept = [name for name in file.names if name not in text_ids and name not in drop]
     found: Schema | None = None
     n_before = 0

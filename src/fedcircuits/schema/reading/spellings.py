@@ -12,12 +12,13 @@ from fedcircuits.schema.numbers import MOST_CLASSES, coerced
 from fedcircuits.schema.reading.dates import MISSING_SPELLINGS
 
 SPELLINGS = re.compile(
-    r"\?+|[-\u2013\u2014]+|\.+|\u2026|\*+|n\.?\s*[ad]\.?|n/[ad]|k\.?\s*a\.?|keine angabe|unknown|"
+    r"\?+|[-\u2013\u2014]+|\.+|\u2026|\*+|n\.?\s*[abd]\.?|n/[abd]|k\.?\s*a\.?|keine angabe|unknown|"
     r"unbekannt|missing|none|nil|null|not available|no data|<na>|#n/a",
     re.I,
 )
 _CODE = re.compile(r"0\d\d+")
-# Other texts are taken for a spelling where they are short, and this rare among many numbers.
+# Other texts are taken for a spelling where they are short, and this rare among many numbers; a
+# single one however often it stands there, for no number would be left a number beside it.
 _RARE, _SHORT = 0.05, 8
 # A column with this share of numbers is meant to be one of numbers.
 _NEARLY_ALL = 0.9
@@ -64,16 +65,19 @@ def are_missing(cells: pd.Series[Any], strays: pd.Series[Any], name: str) -> boo
     if not strays.any():
         return True
     odd = cells[strays]
-    if strays.mean() > 1 - _NEARLY_ALL or cells[~strays].nunique() <= MOST_CLASSES:
+    if cells[~strays].nunique() <= MOST_CLASSES:
         return False
     rare = strays.mean() <= _RARE and odd.nunique() <= MISSING_SPELLINGS
+    rare = rare or odd.nunique() == 1 < len(odd)
     if rare and all(len(text) <= _SHORT and not re.search(r"\d", text) for text in odd):
         return True
+    if strays.mean() > 1 - _NEARLY_ALL:
+        return False
     few = list(odd.unique()[:3])
     shown = ", ".join(map(repr, few)) + (", ..." if odd.nunique() > len(few) else "")
     warn(
-        f"column {name!r} is read as categories: {int((~strays).sum())} of {len(cells)} cells are "
-        f"numbers or dates, but not {shown}; mend these cells, or pass missing_values=[...] with "
-        "the texts that stand for a missing value"
+        f"column {name!r} is read as categories, unless these cells are mended or "
+        f"missing_values=[{shown}] says that they are missing: {int((~strays).sum())} of "
+        f"{len(cells)} cells are numbers or dates, but not {shown}"
     )
     return False

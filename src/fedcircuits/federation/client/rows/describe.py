@@ -47,7 +47,7 @@ def describe(
     # Levels that these images happen not to have are levels all the same.
     pixels = {name: top for name, top in pixel_columns(frame).items() if name not in kinds}
     every: dict[str, Kind] = {**kinds, **dict.fromkeys(pixels, "count")}
-    keys = identifiers(frame, every)
+    keys = identifiers(frame, every, missing_values)
     if keys:
         raise SchemaError(_identifier(*next(iter(keys.items()))))
     variables = {name: pixel_variable(name, top) for name, top in pixels.items()}

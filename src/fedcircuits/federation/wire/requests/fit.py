@@ -26,7 +26,7 @@ MODELS = (
     Reveals(
         "server",
         Level.AGGREGATES,
-        "models and rows behind each, size alone where models stay (`placement='remote'`); name, "
+        "models, where they stay (`placement='remote'`) their sizes alone; rows behind each; name, "
         "warnings and CPU seconds of the learner, without a smallest group all of its report",
     ),
     Reveals("model", Level.AGGREGATES, "the models"),

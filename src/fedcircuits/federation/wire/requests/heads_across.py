@@ -224,9 +224,9 @@ FIT_CODE_TREES = declare(
             Reveals(
                 "other clients",
                 Level.BOUNDED_CODES,
-                "to those who hold the row and other columns: 4 bits, and 4 for each class but one,"
-                " of the label's log-odds given its columns; to the label's holder 3 bits a class "
-                "but one of left-out rows",
+                "to clients with other columns of the same rows: of each such row 4 bits, and 4 "
+                "for each class but one, of what its own columns say about the label; to the "
+                "label's owner: of rows that its trees did not learn 3 bits for each class but one",
             ),
             Reveals("model", Level.AGGREGATES, "the trees"),
         ),
@@ -246,7 +246,8 @@ FIT_TREES_ON_CODES = declare(
             Reveals(
                 "other clients",
                 Level.BOUNDED_CODES,
-                "to the label's holder: 3 bits a class but one of left-out rows",
+                "to the label's owner: of rows that its trees did not learn 3 bits for each class "
+                "but one",
             ),
             Reveals("model", Level.AGGREGATES, "the trees"),
         ),

@@ -289,8 +289,8 @@ CLUSTER = declare(
             Reveals(
                 "server",
                 Level.BOUNDED_CODES,
-                "rows of each cluster; with `send_rows` the cluster of every aligned row, and "
-                "within the label's classes its class up to names",
+                "rows of each cluster; with `send_rows` the cluster of every aligned row: where "
+                "classes are clustered one by one, also which rows share a class, not which class",
             ),
         ),
         costly=True,

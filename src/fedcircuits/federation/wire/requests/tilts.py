@@ -250,7 +250,8 @@ SCORE_TILT = declare(
             Reveals(
                 "other clients",
                 Level.BOUNDED_CODES,
-                "to the client whose turn it is: 3 bits a class but one of each named row",
+                "to the client whose turn it is: of each named row 3 bits for each class but one, "
+                "of what its own columns say about the label",
             ),
         ),
         keeps_reply=False,
@@ -266,7 +267,11 @@ MASSES = declare(
         AskMasses,
         Masses,
         "training",
-        (Reveals("server", Level.AGGREGATES, "masses of single columns' states under a model"),),
+        (
+            Reveals(
+                "server", Level.AGGREGATES, "how probable a model takes single states of columns"
+            ),
+        ),
         reads_models=True,
         asks=_ask_masses,
     )
@@ -277,7 +282,11 @@ NORMALISERS = declare(
         AskNormalisers,
         Normalisers,
         "training",
-        (Reveals("server", Level.AGGREGATES, "normalisers of tilted models that stay"),),
+        (
+            Reveals(
+                "server", Level.AGGREGATES, "masses of models that stay, once fitted to the label"
+            ),
+        ),
         reads_models=True,
     )
 )
