@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -142,11 +144,46 @@ def federated(n_clients: int, n_rows: int, engine: str) -> dict[str, Any]:
     test = rows.iloc[-TEST_ROWS:]
     parts = {f"{i:05d}": rows.iloc[i * n_rows : (i + 1) * n_rows] for i in range(n_clients)}
     options = {"clients_per_process": max(n_clients // 8, 1)} if engine == "ray" else None
+    all_memory: list[int] = []
+    if engine == "ray":  # clients have processes of their own
+        threading.Thread(target=watch, args=(all_memory,), daemon=True).start()
     found, model = measured(
         lambda: fc.federate(parts, label="label", engine=engine, engine_options=options, seed=0)
     )
     sent = sum(entry.n_bytes for entry in model.ledger.entries)
-    return {**found, "sent": sent, **answers(model, test, "label")}
+    found |= {"sent": sent, "all": max(all_memory, default=0)}
+    return {**found, **answers(model, test, "label")}
+
+
+def watch(found: list[int]) -> None:
+    """Note every two seconds how much memory this process and all it has started take, in bytes."""
+    while True:
+        found.append(memory_of_all(os.getpid()))
+        time.sleep(2)
+
+
+def memory_of_all(root: int) -> int:
+    """Memory of a process and its descendants, in bytes; pages that several share are divided."""
+    parent = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        parent[int(folder.name)] = int(words[1])
+    total = 0
+    for number in parent:
+        at = number
+        while at not in (root, 0):
+            at = parent.get(at, 0)
+        if at != root:
+            continue
+        try:
+            lines = Path(f"/proc/{number}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return 1024 * total
 
 
 def from_file(n: int) -> dict[str, Any]:

@@ -74,6 +74,9 @@ def _sections(page: Path) -> dict[str, str]:
 def _table(what: str, mine: list[dict[str, Any]]) -> list[str]:
     federated = "sent" in mine[0]
     heads = [what, *HEADS, "coded table MB" if not federated else "MB sent"]
+    everything = all(each.get("all") for each in mine)
+    if everything:
+        heads.append("MB of all processes")
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for each in mine:
         last = each["sent" if federated else "coded"] / MB
@@ -83,6 +86,8 @@ def _table(what: str, mine: list[dict[str, Any]]) -> list[str]:
             f"{8 * each['parameters'] / MB:.1f}", f"{each['log_prob']:.1f}",
             f"{each['predict']:.1f}", f"{each['sample']:.1f}", f"{last:.1f}",
         ]  # fmt: skip
+        if everything:
+            cells.append(f"{each['all'] / MB:.0f}")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

@@ -214,15 +214,22 @@ class RayEngine(Closing):
 
 
 def _groups(wants: Mapping[str, object], size: int) -> list[list[str]]:
-    """Return the clients by actor: those that ask for the same, at most so many together."""
+    """Return the clients by actor: those that ask for the same, at most so many together.
+
+    Neighbours by name get different actors: the server may ask some of them before the others.
+    """
     if type(size) is not int or size < 1:
         raise FederationError(f"clients_per_process is a whole number from 1 on, found {size!r}")
+    alike: list[list[str]] = []
+    for name, asked in wants.items():
+        mine = next((names for names in alike if wants[names[0]] == asked), None)
+        if mine is None:
+            alike.append(mine := [])
+        mine.append(name)
     groups: list[list[str]] = []
-    for name in wants:
-        if groups and len(groups[-1]) < size and wants[groups[-1][0]] == wants[name]:
-            groups[-1].append(name)
-        else:
-            groups.append([name])
+    for names in alike:
+        n_actors = -(-len(names) // size)
+        groups += [names[at::n_actors] for at in range(n_actors)]
     return groups
 
 

@@ -25,7 +25,7 @@ from fedcircuits.federation.wire.ids import fingerprint, numbered, without_few
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_choice
 from fedcircuits.federation.wire.seeds import named_rng
-from fedcircuits.federation.wire.transport import REFUSED, ClientAwayError, RefusedError, Transport
+from fedcircuits.federation.wire.transport import Transport, in_waves, why_away, why_failed
 from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema
 
@@ -129,24 +129,23 @@ class Server(Holdings):
             requests: by client.
             failures: gets the failures by client; without it the first failure is raised.
         """
-        payloads = {client: requests[client].to_bytes() for client in sorted(requests)}
-        for client, data in payloads.items():
-            self.ledger.add(client, "to client", verb.phase, verb.name, data)
         answers: dict[str, Reply] = {}
         failed: dict[str, ClientError] = {}
-        for client, answer in self.transport.call(verb.name, payloads, self.timeout).items():
-            if isinstance(answer, Exception):
-                failed[client] = _away(client, answer)
-                continue
-            shown: dict[str, Any] = {}
-            try:
-                answers[client] = verb.read_reply(
-                    client, requests[client], payloads[client], answer
-                )
-                shown = self._shown(verb, client, requests[client], answers[client], answer)
-            except StorageError as error:
-                failed[client] = _failure(client, answer, error)
-            self.ledger.add(client, "to server", verb.phase, verb.name, answer, **shown)
+        for payloads in in_waves(requests):
+            for client, data in payloads.items():
+                self.ledger.add(client, "to client", verb.phase, verb.name, data)
+            for client, answer in self.transport.call(verb.name, payloads, self.timeout).items():
+                if isinstance(answer, Exception):
+                    failed[client] = why_away(client, answer)
+                    continue
+                shown: dict[str, Any] = {}
+                asked = requests[client]
+                try:
+                    answers[client] = verb.read_reply(client, asked, payloads[client], answer)
+                    shown = self._shown(verb, client, asked, answers[client], answer)
+                except StorageError as error:
+                    failed[client] = why_failed(client, answer, error)
+                self.ledger.add(client, "to server", verb.phase, verb.name, answer, **shown)
         if failures is not None:
             failures |= failed
         elif failed:
@@ -379,19 +378,3 @@ class Server(Holdings):
     def choice(self, client: str, numbers: IntArray) -> Bytes:
         """Which of a client's aligned rows have these numbers, as it travels."""
         return pack_choice(np.isin(self.aligned[client], numbers))
-
-
-def _away(client: str, error: Exception) -> ClientAwayError:
-    """Why nothing came back, with the client named once."""
-    why = str(error).removeprefix(f"client {client!r}: ")
-    named = isinstance(error, ClientError)
-    return ClientAwayError(client, why if named else f"{type(error).__name__}: {why}")
-
-
-def _failure(client: str, answer: bytes, error: StorageError) -> ClientError:
-    """The error that a reply reports, or that it is no reply; None for a good one."""
-    try:
-        text = m.Failed.from_bytes(answer).error
-        return (RefusedError if text.startswith(REFUSED) else ClientError)(client, text)
-    except StorageError:
-        return ClientError(client, f"a reply that cannot be read: {error}")
