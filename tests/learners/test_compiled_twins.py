@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedcircuits import native
-from fedcircuits.learners.hclt.head.trees.boosting import _two_classes
+from fedcircuits.learners.hclt.head.trees.boosting import BoostOptions, _two_classes, boost
 from fedcircuits.learners.hclt.tilt.class_transitions import (
     AdamOptions,
     adam_epochs,
@@ -230,6 +230,31 @@ def test_loss_of_two_classes() -> None:
     labels = rng.integers(2, size=len(outputs))
     for one, two in zip(*both(lambda: _two_classes(outputs, labels)), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("held_rows", [0, 150])
+@pytest.mark.parametrize("column_share", [0.5, 1.0])
+def test_steps_of_boosting(held_rows: int, column_share: float) -> None:
+    rng = np.random.default_rng(11)
+    n, n_codes = 600, np.array([0, 0, 5, 0])
+    x = np.stack([rng.normal(size=n), rng.normal(size=n), rng.integers(5, size=n), rng.random(n)])
+    values = x.T.copy()
+    values[rng.random(values.shape) < 0.1] = np.nan
+    log_odds = 2 * x[0] + (x[2] == 3) - 1
+    labels = (rng.random(n) < 1 / (1 + np.exp(-log_odds))).astype(np.int64)
+    weights, cut = rng.uniform(0.5, 2.0, size=n), n - held_rows
+    held = (values[cut:], labels[cut:], weights[cut:]) if held_rows else None
+    options = BoostOptions(n_leaves=6, min_rows=5, column_share=column_share, n_steps=120)
+    rows = values[:cut], labels[:cut], weights[:cut]
+    one, two = both(lambda: boost(*rows, n_codes, options, seed=3, held=held))
+    assert len(one.roots) == len(two.roots)
+    assert len(one.roots) == 120 if held is None else 1 < len(one.roots) < 120
+    np.testing.assert_array_equal(one.feature, two.feature)
+    np.testing.assert_array_equal(one.left_categories, two.left_categories)
+    np.testing.assert_allclose(one.threshold, two.threshold, rtol=1e-12)
+    np.testing.assert_allclose(one.value, two.value, rtol=1e-9, atol=1e-12)
+    again = boost(*rows, n_codes, options, seed=3, held=held, start=one)
+    assert np.isfinite(again.value).all()
 
 
 def test_without_the_library_numpy_does_the_work() -> None:

@@ -320,6 +320,7 @@ void grids_locate(int64_t n, int64_t D, int64_t G, const double *values, const i
 #include "wide_trees.inc"
 #include "trees.inc"
 #include "boost.inc"
+#include "boost_steps.inc"
 #include "circuit_values.inc"
 #include "circuit_pass.inc"
 #include "grouping.inc"

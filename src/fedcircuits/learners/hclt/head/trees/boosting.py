@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from fedcircuits.arrays import BoolArray, FloatArray, IntArray, IntegerArray
 from fedcircuits.learners.hclt.features import Values
 from fedcircuits.learners.hclt.head.trees.boosted_trees import BoostedTrees
+from fedcircuits.learners.hclt.head.trees.compiled_boosting import Watched, compiled_steps
 from fedcircuits.learners.hclt.head.trees.tree_growing import (
     MISSING_BIN,
     Binning,
     Grown,
     Limits,
     TreeGrower,
-    goes_left,
+    bools,
 )
 from fedcircuits.native import kernels
 
@@ -57,6 +58,11 @@ class BoostOptions:
     row_share: float = 1.0
     at_random: bool = False
     line: float | None = None
+
+    @property
+    def draws(self) -> bool:
+        """Whether rows or places of splits are drawn for every step."""
+        return self.at_random or self.row_share < 1
 
 
 def boost(
@@ -202,7 +208,17 @@ def _boosted(
             held_outputs = start.outputs(held[0])
         held_share = held[2] / held[2].sum()
         losses.append(float(held_share @ kind(held_outputs, held[1])[2]))
-    for _ in range(options.n_steps):
+    native, n_steps = kernels(), options.n_steps
+    if native is not None and kind is _two_classes and not options.draws:
+        watched = None
+        if held is not None:
+            known, log_odds = np.asarray(held[1], dtype=float), held_outputs[:, 0].copy()
+            ends = _LEAST_STEPS, _PATIENCE, _LEAST_GAIN
+            watched = Watched(held_bins, known, held_share, log_odds, losses, *ends)
+        labels, log_odds = np.asarray(targets, dtype=float), outputs[:, 0].copy()
+        taken = native, grower, labels, w, log_odds, n_steps, options.rate, rng, watched
+        grown, n_steps = compiled_steps(*taken), 0
+    for _ in range(n_steps):
         gradient, hessian, _ = kind(outputs, targets)
         drawn = _drawn(len(rows), options, rng)
         for k in range(baseline.size):
@@ -249,7 +265,7 @@ def _as_arrays(
     feature, inner = nodes[:, 0], nodes[:, 0] >= 0
     is_set = inner & is_category[np.maximum(feature, 0)]
     shift = np.repeat(starts, sizes)
-    sides = np.concatenate([goes_left(tree) for tree, _ in grown])[is_set]  # (C, BINS)
+    sides = bools(np.concatenate([tree.sets for tree, _ in grown])[is_set])  # (C, BINS)
     sets = np.zeros((len(sides), known.shape[1]), dtype=bool)
     for row, at in enumerate(feature[is_set]):
         codes = binning.cuts[at].astype(np.int64)

@@ -127,7 +127,7 @@ class Grown:
             n, m = bins.shape[1], rows.size
             native.call("find_leaves", n, m, rows, bins, self.nodes, self.sets, leaf_of)
             return
-        inside = _bools(self.sets)  # (N, BINS)
+        inside = bools(self.sets)  # (N, BINS)
         answer = np.zeros(rows.size, dtype=np.int32)
         while True:
             node = self.nodes[answer]
@@ -156,16 +156,16 @@ class TreeGrower:
         self._places: FloatArray | None = None  # (2 leaves, D) where a node splits, of one tree
         if kernels() is None:
             return
-        # A column has as many sums as bins; "missing" is bin 255.
+        # What compiled loops take. A column has as many sums as bins; "missing" is bin 255.
         widths = np.where(self.has_missing, BINS, self.n_bins)
-        self._starts = np.append(0, np.cumsum(widths)).astype(np.int64)
-        width = int(self._starts[-1])
+        self.starts = np.append(0, np.cumsum(widths)).astype(np.int64)
+        width = int(self.starts[-1])
         kept = limits.n_leaves if limits.n_leaves * width * 32 <= _MOST_KEPT_BYTES else 0
-        self._kinds = self.is_category.astype(np.int64) + 2 * self.has_missing
-        self._shape = n, d, limits.n_leaves, limits.min_rows, limits.n_columns, kept
-        self._pool = np.empty((max(kept, 1), width, 4))
-        self._work = np.empty(n, dtype=np.int32), np.empty((n, 4))
-        self._by_row = np.ascontiguousarray(self.bins.T)  # (n, D)
+        self.kinds = self.is_category.astype(np.int64) + 2 * self.has_missing
+        self.shape = n, d, limits.n_leaves, limits.min_rows, limits.n_columns, kept
+        self.pool = np.empty((max(kept, 1), width, 4))
+        self.work = np.empty(n, dtype=np.int32), np.empty((n, 4))
+        self.by_row = np.ascontiguousarray(self.bins.T)  # (n, D)
 
     def grow(
         self,
@@ -210,16 +210,16 @@ class TreeGrower:
     ) -> tuple[NDArray[np.int32], int]:
         native = kernels()
         assert isinstance(native, Kernels)
-        spare, ordered = self._work
+        spare, ordered = self.work
         rows = counted.copy()
-        shape = np.array([*self._shape, rows.size], dtype=np.int64)
+        shape = np.array([*self.shape, rows.size], dtype=np.int64)
         leaf_of, count = np.empty(gradient.size, dtype=np.int32), np.zeros(1, dtype=np.int64)
         native.call(
             "grow_tree",
-            *(shape, float(self.limits.ridge), LEAST_HESSIAN, self.bins, self._by_row),
-            *(self._starts, self.n_bins, self._kinds, np.ascontiguousarray(gradient)),
+            *(shape, float(self.limits.ridge), LEAST_HESSIAN, self.bins, self.by_row),
+            *(self.starts, self.n_bins, self.kinds, np.ascontiguousarray(gradient)),
             *(np.ascontiguousarray(hessian), np.ascontiguousarray(sequence), self._places),
-            *(rows, spare, ordered, self._pool, leaf_of),
+            *(rows, spare, ordered, self.pool, leaf_of),
             *(tree.nodes, tree.sets, tree.totals, count),
         )
         return leaf_of, int(count[0])
@@ -385,11 +385,6 @@ def _first_best(gains: FloatArray) -> int:
     return int((gains * BEYOND >= gains.max()).argmax())
 
 
-def _bools(sets: NDArray[np.uint64]) -> BoolArray:
+def bools(sets: NDArray[np.uint64]) -> BoolArray:
     """(N, BINS) bits of (N, 4) words."""
     return np.unpackbits(sets.view(np.uint8), axis=1, bitorder="little").astype(bool)
-
-
-def goes_left(grown: Grown) -> BoolArray:
-    """(N, BINS) bins of a category column that go left at each node."""
-    return _bools(grown.sets)
