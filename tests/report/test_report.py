@@ -305,3 +305,15 @@ def test_a_report_and_the_pages_know_the_label_and_times_of_a_loaded_model(
     assert [v["name"] for v in variables if v["label"]] == ["loyal"]
     day = next(v for v in variables if v["name"] == "day")
     assert (day["date"], day["bins"][0]["text"][:5]) == ("datetime", "2025-")
+
+
+def test_warnings_name_the_label_and_no_column_that_a_client_made_up() -> None:
+    rng = np.random.default_rng(4)
+    label = np.where(np.arange(400) % 2, "yes", "no")
+    lab = pd.DataFrame({"id": [f"p{i}" for i in range(400)], "level": rng.normal(size=400)})
+    lab.loc[(label == "yes") & (rng.random(400) < 0.7), "level"] = np.nan
+    ward = pd.DataFrame({"id": lab["id"], "age": rng.normal(size=400), "ill": label})
+    fed = fc.federate({"lab": lab, "ward": ward}, id="id", label="ill")
+    said = about_federation.fits(fed)[1]
+    assert any("'level' lacks a value says something about 'ill'" in line for line in said)
+    assert not any("\x1f" in line or "\\x1f" in line for line in said)

@@ -107,10 +107,11 @@ def show(out: Output, fed: FederatedCircuit) -> None:
             [[c.rule, c.log_loss, c.nats, c.outcome] for c in fed.why.candidates],
         )
     out.say("who learns what under this rule, in levels of docs/policy.md:")
-    for who, what in items_learned(fed.reveals):
-        out.say(f"  {who}:")
-        for each in what:
-            out.say(f"    - {each}")
+    for who, by_case in items_learned(fed.reveals):
+        for case, what in by_case:
+            out.say(f"  {who}{f', where {case}' if case else ''}:")
+            for each in what:
+                out.say(f"    - {each}")
     for client, why in fed.dropped.items():
         out.say(f"left out: {client}: {why}")
     ledger = fed.ledger.table(["client", "phase"])

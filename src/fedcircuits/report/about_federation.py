@@ -97,11 +97,19 @@ def who_learns_what(lines: Iterable[str]) -> list[tuple[str, str]]:
     Args:
         lines: of a rule, as it words them: "CASE: to RECIPIENT, LEVEL: WHAT".
     """
-    return [(who, "; ".join(what)) for who, what in items_learned(lines)]
+    return [
+        (
+            who,
+            "; ".join(
+                f"{case}: {'; '.join(what)}" if case else "; ".join(what) for case, what in by
+            ),
+        )
+        for who, by in items_learned(lines)
+    ]
 
 
-def items_learned(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """What a rule reveals as `who_learns_what`, one item for each thing that is learned."""
+def items_learned(lines: Iterable[str]) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+    """What a rule reveals as `who_learns_what`: by recipient, by case, each thing on its own."""
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for line in lines:
         match = _REVEALED.fullmatch(str(line).replace("`", ""))
@@ -111,12 +119,11 @@ def items_learned(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
     return [(", ".join(filter(None, key)), _by_case(found[key])) for key in first]
 
 
-def _by_case(found: dict[str, list[str]]) -> list[str]:
-    """Texts, each once, those of every case first."""
+def _by_case(found: dict[str, list[str]]) -> list[tuple[str, list[str]]]:
+    """Texts by case, each once, those of every case first."""
     return [
-        f"{case}: {text}" if case else text
+        (case, list(dict.fromkeys(each for text in texts for each in text.split("; "))))
         for case, texts in sorted(found.items())
-        for text in dict.fromkeys(each for text in texts for each in text.split("; "))
     ]
 
 
@@ -215,7 +222,8 @@ def sections(model: Any, rows: pd.DataFrame | None, label: str | None) -> Iterab
     yield from _why(model)
     yield Section(
         "What left the clients",
-        "Bytes of every message, and the bits that the server learned of each row at most.",
+        "Bytes of every message, and the bits that the server learned of each row at most, "
+        "trials of other rules among it.",
         table=sent(model),
     )
     levels = [f"{level}: {words}" for level, words in LEVELS.items() if level in str(model.reveals)]

@@ -155,7 +155,8 @@ def compared(
 def bars(names: Sequence[str], series: dict[str, FloatArray], title: str, y: str) -> str:
     """What belongs to each category, one bar a series."""
     width = 0.8 / max(len(series), 1)
-    with figure(3.4, 2.3, title) as drawn:
+    longest = max((len(shortened(n, 16)) for n in names), default=0) if len(names) > 4 else 0
+    with figure(3.4, 2.3 + 0.05 * longest, title) as drawn:  # turned names take height
         axes = drawn.axes
         for at, (name, values) in enumerate(series.items()):
             place = np.arange(len(names)) + (at - (len(series) - 1) / 2) * width

@@ -60,15 +60,25 @@ def values_of(variable: Variable) -> str:
     """Returns the values of a variable in a few words: categories, or lowest and highest."""
     if variable.is_coded:
         return some(map(str, variable.categories), 4)
-    if variable.domain is None:
+    ends = _ends(variable)
+    if ends is None:
         return ""
-    low, high = variable.domain
+    low, high = ends
+    about = "" if variable.domain is not None else "about "  # a grid leaves the tails out
     if variable.time is not None:
-        ends = from_numbers(np.array([low, high]), variable.time)
+        times = from_numbers(np.array([low, high]), variable.time)
         length = 10 if variable.time == "date" else 19
-        return " to ".join(str(end)[:length].replace("T", " ") for end in ends)
+        return about + " to ".join(str(end)[:length].replace("T", " ") for end in times)
     unit = f" {variable.unit}" if variable.unit else ""
-    return f"{low:g} to {high:g}{unit}" + (" (declared)" if variable.closed else "")
+    return f"{about}{low:g} to {high:g}{unit}" + (" (declared)" if variable.closed else "")
+
+
+def _ends(variable: Variable) -> tuple[float, float] | None:
+    """The lowest and highest value of a number: its domain, else the ends of its grid."""
+    if variable.domain is not None or variable.grid is None:
+        return variable.domain
+    points = np.concatenate([variable.grid.edges, variable.grid.atoms])
+    return (float(points.min()), float(points.max())) if points.size else None
 
 
 def kind_of(variable: Variable) -> str:

@@ -47,8 +47,8 @@ def examples(model: Any) -> dict[str, Any]:
             "quantile": {"name": name, "p": [0.1, 0.5, 0.9], "given": rest},
             "interval": {"name": name, "level": 0.9, "given": rest},
             "covariance": {"names": numbers[:2]},
-            "probability": {"event": {name: {"above": at}}, "given": rest},
         }
+        found.setdefault("probability", {"event": {name: {"above": at}}, "given": rest})
     answer: dict[str, Any] = plain_json(found)
     return answer
 

@@ -87,9 +87,10 @@ class Explorer(Questions):
         return answer
 
     def explore_complete(self, given: Row, without: Sequence[str]) -> Answer:
-        """Returns a most probable completion of the evidence."""
+        """Returns a most probable completion of the evidence, and whether it is surely that."""
         model, evidence = self._asked(given, without)
-        return self._rows_of(model.mpe(evidence or None))
+        exact = bool(getattr(model, "mpe_is_exact", False))
+        return {**self._rows_of(model.mpe(evidence or None)), "exact": exact}
 
     def explore_sample(self, given: Row, without: Sequence[str]) -> Answer:
         """Returns samples given the evidence."""
@@ -131,10 +132,7 @@ class Explorer(Questions):
         values = variable.outcomes
         if values is not None and (variable.is_coded or len(values) <= MOST_VALUES):
             return [Bin(str(value), value) for value in values]
-        ends = pd.Series([self.model.quantile(variable.name, p) for p in COVERED])
-        if variable.time is not None:
-            ends = pd.Series(to_numbers(ends, variable.time))
-        low, high = (float(end) for end in ends)
+        low, high = self._ends_of(variable)
         if not high > low:
             high = low + 1.0
         edges = np.linspace(low, high, BINS + 1)
@@ -144,6 +142,29 @@ class Explorer(Questions):
             edges = np.arange(low, high + step, step)
         pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         return [Bin(f"{_text(variable, a)} to {_text(variable, b)}", None, a, b) for a, b in pairs]
+
+    def _ends_of(self, variable: Variable) -> tuple[float, float]:
+        """Where the bins of a number begin and end: points about its grid, else quantiles."""
+        name = variable.name
+        edges = np.array([]) if variable.grid is None else variable.grid.edges
+        if len(edges) > 1:  # one batch of events, where a quantile takes a dozen
+            beyond = np.arange(1, BINS + 1) * np.ptp(edges) / BINS
+            points = np.concatenate([edges[0] - beyond[::-1], edges, edges[-1] + beyond])
+            points = np.unique(np.round(points) if variable.kind == "count" else points)
+            ends = [*(_value(variable, float(point)) for point in points), None]
+            below = [between(None, end, closed="right") for end in ends]
+            logs = self.model.log_prob(pd.DataFrame({name: pd.Series(below, dtype=object)}))
+            shares = np.exp(logs.to_numpy() - logs.iloc[-1])[:-1]
+            low = np.flatnonzero(shares <= COVERED[0])
+            high = np.flatnonzero(shares >= COVERED[1])
+            return (
+                float(points[low[-1] if low.size else 0]),
+                float(points[high[0] if high.size else -1]),
+            )
+        found = pd.Series([self.model.quantile(name, p) for p in COVERED])
+        if variable.time is not None:
+            found = pd.Series(to_numbers(found, variable.time))
+        return float(found.iloc[0]), float(found.iloc[1])
 
     def _shares(self, model: Any, evidence: Mapping[str, Any]) -> dict[str, list[float]]:
         """Probabilities of every variable's bins given the evidence, from one batch of events."""

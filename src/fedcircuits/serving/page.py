@@ -28,6 +28,7 @@ def page(api: dict[str, Any], url: str, nonce: str) -> str:
         for path, methods in api["paths"].items()
         for method, entry in methods.items()
     ]
+    operations.sort(key=lambda operation: operation["method"] == "GET")  # questions first
     source = files("fedcircuits.serving").joinpath("start.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True).from_string(source)
     return template.render(api=api, operations=operations, url=url.rstrip("/"), nonce=nonce)

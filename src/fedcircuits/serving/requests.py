@@ -73,7 +73,7 @@ class Sample(_WithEvidence):
 
 
 class Variance(_WithEvidence):
-    """Var[name | evidence]."""
+    """Variance of a number given evidence."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"name": "age", "given": {"sex": "Male"}}]}
@@ -84,13 +84,13 @@ class Variance(_WithEvidence):
 
 
 class Moment(Variance):
-    """E[name**order | evidence]."""
+    """Mean of a number given evidence, or of its powers: E[name**order | evidence]."""
 
     order: Annotated[int, Field(ge=0, le=16, description="1 is the mean")] = 1
 
 
 class Probability(_WithEvidence):
-    """P(event | evidence)."""
+    """Probability that values or ranges of some variables hold, given others."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -105,19 +105,19 @@ class Probability(_WithEvidence):
 
 
 class Cdf(Variance):
-    """P(name <= x | evidence), for every x."""
+    """Probability that a number is at most x given evidence: P(name <= x | evidence)."""
 
     x: Annotated[list[float], Field(min_length=1, description="where: P(name <= x)")]
 
 
 class Quantile(Variance):
-    """The smallest x with P(name <= x | evidence) >= p, for every p."""
+    """Quantiles of a number given evidence: 0.5 is the median."""
 
     p: Annotated[list[float], Field(min_length=1, description="shares between 0 and 1")]
 
 
 class Interval(Variance):
-    """The central interval of one variable with that probability."""
+    """The range in the middle that holds a number with that probability."""
 
     level: Annotated[float, Field(gt=0, lt=1, description="probability of the interval")] = 0.9
 

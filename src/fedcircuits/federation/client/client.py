@@ -29,7 +29,14 @@ from fedcircuits.federation.client.clustering import (
 )
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles, seconds_since
 from fedcircuits.federation.client.federated_kmeans import Cells
-from fedcircuits.federation.client.jobs import Models, fit_job, fitted_model, for_job, label_counts
+from fedcircuits.federation.client.jobs import (
+    CLASS,
+    Models,
+    fit_job,
+    fitted_model,
+    for_job,
+    label_counts,
+)
 from fedcircuits.federation.client.label.coding import Coding
 from fedcircuits.federation.client.label.head_scores import ScoresHeads
 from fedcircuits.federation.client.label.heads import Heads
@@ -315,7 +322,8 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
                 part = without_few_values(part, self._least)
             own = self._learner.of_densities(label)
             made = for_job(own, part, label, job.mixed).fit(part, rng)
-            reports.extend(m.report_of(made, brief=self._least > 1))
+            said = {repr(CLASS): repr(self._label) if self._label else "the label"}
+            reports.extend(m.report_of(made, brief=self._least > 1, said=said))
             return made
 
         knows = self._learner.knows_classes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -101,17 +102,25 @@ def encoded(model: Density) -> Array:
     return _as_array(encoding.pack(record, lead=AS_IT_IS))
 
 
-def report_of(model: Density, *, brief: bool = False) -> list[Any]:
+def report_of(
+    model: Density, *, brief: bool = False, said: Mapping[str, str] | None = None
+) -> list[Any]:
     """Return what a learner reports about a fit; its time is sent beside it, in fixed width.
 
     Args:
         model: that was fitted.
         brief: its name and warnings alone. Choices and curves are likelihoods of validation rows,
             which may be fewer than a policy's smallest group; sizes may hold times.
+        said: words of warnings, names of columns that the client made up among them, as a reader
+            knows them.
     """
     report = model.fit_report
     if report is None:
         return []
+    warnings = report.warnings
+    for word, known in (said or {}).items():
+        warnings = tuple(warning.replace(word, known) for warning in warnings)
+    report = replace(report, warnings=warnings)
     if brief:
         report = FitReport(report.learner, 0.0, warnings=report.warnings)
     return [replace(report, seconds=float("nan")).to_json()]

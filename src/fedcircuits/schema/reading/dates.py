@@ -54,12 +54,16 @@ def as_iso(texts: pd.Series[Any], name: str) -> pd.Series[Any]:
         texts: without blanks around them, not none.
         name: of the column, for a warning.
     """
+    are_iso = texts.str.fullmatch(_ISO).astype(bool)
+    if are_iso.all():
+        return texts
     dates = iso_dates(texts, name)  # one order of day and month
     if dates is not None:
         return dates
     if len(texts) > _ONE_BY_ONE:
         return texts
-    parts = [iso_dates(texts[k : k + 1], name) for k in range(len(texts))]
+    others = texts[~are_iso]
+    parts = [iso_dates(others[k : k + 1], name) for k in range(len(others))]
     found = pd.concat([texts, *(part for part in parts if part is not None)])
     last: pd.Series[Any] = found[~found.index.duplicated(keep="last")]
     return last
