@@ -11,7 +11,8 @@ import pytest
 import fedcircuits as fc
 from fedcircuits import native
 from fedcircuits.circuits import FAMILIES, Assembler, Circuit
-from fedcircuits.circuits.compiled import program
+from fedcircuits.circuits.compiled import places, program
+from fedcircuits.circuits.compiled.places import Places
 from fedcircuits.circuits.compiled.run import compiled
 from fedcircuits.circuits.queries import mpe
 from fedcircuits.native import numpy_only
@@ -78,6 +79,43 @@ def test_random_circuits(names: tuple[str, ...], seed: int) -> None:
     circuit = seeded_case(seed, names).circuit
     for missing in (0.0, 0.4, 1.0):
         check(circuit, some_rows(circuit, 40, seed, missing))
+
+
+@pytest.mark.parametrize("names", COMBINATIONS)
+def test_places_are_used_again_only_when_nobody_reads_them(names: tuple[str, ...]) -> None:
+    circuit = seeded_case(1, names).circuit
+    made = program.Program.of(circuit)
+    shared, own = Places.shared(made), Places.own(made)
+    assert shared.width <= own.width
+    ops = made.ops.tolist()
+    below = [places._blocks_below(made, op) for op in ops]
+    last = {block: at for at, blocks in enumerate(below) for block in blocks}
+    holds: dict[int, int] = {}  # by number in a row of values: the block
+    for at, op in enumerate(ops):
+        if places._is_in_table(op):
+            continue
+        mine = range(shared.place[at], shared.place[at] + op[program.SIZE])
+        assert mine.stop <= shared.width
+        assert shared.seat[at] < shared.n_seats
+        for number in mine:
+            before = holds.get(number)
+            assert before is None or last.get(before, -1) < at, "a block that is read still"
+            holds[number] = at
+        for block in below[at]:
+            if not places._is_in_table(ops[block]):
+                start = shared.place[block]
+                assert {holds[n] for n in range(start, start + ops[block][program.SIZE])} == {block}
+
+
+def test_values_of_a_pass_up_do_not_grow_with_the_branches() -> None:
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(1200, 4)), columns=list("abcd"))
+    widths = []
+    for n_clients in (4, 12):
+        model = fc.federate(fc.partition.iid(rows, n_clients), seed=0)._one
+        assert isinstance(model, Circuit)
+        widths.append(Places.shared(program.Program.of(model)).width)
+    assert widths[1] <= widths[0] + 2 * 12
 
 
 @pytest.mark.parametrize("learner", ["hclt", "mixture", "learnspn"])

@@ -20,10 +20,20 @@ from fedcircuits.circuits.evaluation_plan import DenseSums, Products
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
 
-LEAF, PRODUCT, DENSE, SUM = range(4)  # as in circuit_values.inc
+# Kinds of blocks, and fields of one, as in circuit_values.inc.
+LEAF, PRODUCT, DENSE, SUM = range(4)
+KIND, OUT, SIZE, ARITY, ARGS, FOLDED = 0, 1, 2, 3, 4, 8
 PAD = 8  # numbers in a vector of the compiled loops
 # Below this a weight times a kept number may underflow.
 FRAGILE = 2.0**-50
+KIND, OUT, SIZE, ARITY, ARGS, FOLDED = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    8,
+)  # fields of a block, as in circuit_values.inc
 # Sums over several blocks take an exponential an edge: a circuit mostly of those stays in NumPy.
 MOST_MIXED = 0.25
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedcircuits.arrays import FloatArray, IntArray
 from fedcircuits.circuits.compiled.cells import LeafTables, look_up
+from fedcircuits.circuits.compiled.places import Places
 from fedcircuits.circuits.compiled.program import Program
 from fedcircuits.native import Kernels, address, kernels
 from fedcircuits.schema import Table
@@ -20,7 +21,10 @@ from fedcircuits.schema import Table
 if TYPE_CHECKING:
     from fedcircuits.circuits.circuit import Circuit
 
-CHUNK_BYTES = 512 * 1024  # values of the rows of a chunk, which should stay in a core's cache
+# Rows of a chunk and bytes of its values. Of a pass up only the branch at work is read, and every
+# table serves a whole chunk; of a pass down all values are, which should stay in a core's cache.
+UP_ROWS, UP_BYTES = 512, 4 * 2**20
+DOWN_ROWS, DOWN_BYTES = 64, 2**19
 MOST_ROWS = 8192  # looked up at once
 MOST_NUMBERS = 2**22  # flows kept at once
 MOST_KEPT = 256  # sets of known columns for which the blocks to walk are kept
@@ -86,6 +90,14 @@ class Compiled:
         return [_address(array) for array in fixed]
 
     @cached_property
+    def _own_places(self) -> Places:
+        return Places.own(self.program)
+
+    @cached_property
+    def _shared_places(self) -> Places:
+        return Places.shared(self.program)
+
+    @cached_property
     def _asked_before(self) -> dict[tuple[int, ...], Asked]:
         return {}
 
@@ -140,7 +152,11 @@ class Compiled:
         tables = self._maxima if is_max else self._sums
         found = look_up(tables, table)
         active = self._active(found.known)
-        chunk = max(1, min(CHUNK_BYTES // (8 * n_nodes), 64, n), min(8, n))
+        places, most, most_bytes = self._shared_places, UP_ROWS, UP_BYTES
+        if wanted is not None or walk:
+            places, most, most_bytes = self._own_places, DOWN_ROWS, DOWN_BYTES
+        a_row = 8 * (places.width + 2 * places.n_seats)
+        chunk = max(1, min(most_bytes // a_row, most, n), min(8, n))
         log_prob, risky = np.empty(n), np.zeros(n, dtype=np.uint8)
         leaf_flows = leaf_of = unknown = asked = firsts = sizes = None
         if wanted is not None:
@@ -152,7 +168,7 @@ class Compiled:
         # One piece of memory for all the work: values, flows, scales and losses, a gather, ratios,
         # shares, exponents, a stack.
         flow_rows = 0 if wanted is None else chunk
-        spans = [chunk * n_nodes, flow_rows * n_nodes, *2 * [program.n_ops * chunk]]
+        spans = [chunk * places.width, flow_rows * n_nodes, *2 * [places.n_seats * chunk]]
         spans += [program.widest, *2 * [flow_rows * program.widest], program.widest]
         spans += [len(circuit.schema) + program.widest + 8]
         ends = list(accumulate(spans))
@@ -168,9 +184,11 @@ class Compiled:
         given += [asked, firsts, sizes, leaf_flows, unknown, uniform, leaf_of]
         pointers = [*self._fixed, *(first + i * step for i in range(5)), *map(_address, given)]
         pointers += [start + 8 * (end - span) for end, span in zip(ends, spans, strict=True)]
+        pointers += [address(places.place), address(places.seat)]
         numbers = [n, chunk, n_nodes, program.n_ops, program.scopes.shape[1]]
         numbers += [len(circuit.schema), int(is_max), circuit.n_choices]
         numbers += [0, 0] if sizes is None else [sizes.size, int(sizes.sum())]
+        numbers.append(places.width)
         native.call(
             "circuit_rows", np.array(numbers, dtype=np.int64), np.array(pointers, dtype=np.uintp)
         )
