@@ -277,7 +277,10 @@ class FederationRun:
                     raise
                 refused[rule] = str(error)
         if refused:
-            reasons = "".join(f"\n  - {other.name}: {why}" for other, why in refused.items())
+            left_out = refused_ones(refused)
+            reasons = "".join(
+                f"\n  - {each.rule}: {each.outcome.removeprefix('refused: ')}" for each in left_out
+            )
             warn(f"auto took the rule {rule.name!r}; policies of clients refuse:{reasons}")
         return rule, fitted, why.with_refused(refused_ones(refused))
 

@@ -23,6 +23,7 @@ from fedcircuits.federation.client.rows.parts import Parts
 from fedcircuits.federation.policy.policy import Policy, PolicyError
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.names import CLUSTERS, Job, JobId, JobKind, ModelName
+from fedcircuits.federation.wire.verbs import VERBS
 
 # --- what a policy allows goes on unchanged -------------------------------------------------------
 
@@ -323,6 +324,19 @@ def test_auto_passes_over_rules_that_a_policy_refuses() -> None:
         assert "bounded codes" in levels
         assert LABEL in fed.schema
         assert fed.dropped == {}
+
+
+def test_auto_names_a_refused_rule_once() -> None:
+    rows = table(n=400)
+    frames = {"a": rows[[ID, "height", LABEL]], "b": rows[[ID, "visits", "size", LABEL]]}
+    no_clusters = dataclasses.replace(OPEN, requests=tuple(v for v in VERBS if v != "cluster"))
+    members = {name: client(name, frame, no_clusters) for name, frame in frames.items()}
+    with pytest.warns(FedcircuitsWarning, match="auto took the rule 'product'") as caught:
+        fed = fc.federate(id=ID, label=LABEL, engine=engine(members))
+    said = next(str(each.message) for each in caught if "auto took" in str(each.message))
+    assert [c.rule for c in fed.why.candidates].count("latent") == 1
+    assert said.count("- latent: ") == 1
+    assert said.count("- latent, tilt=False: ") == 1
 
 
 def test_where_every_rule_is_refused_one_error_lists_the_refusals() -> None:

@@ -259,8 +259,11 @@ def _why(
 
 
 def refused_ones(refused: Mapping[Rule, str]) -> list[Candidate]:
-    """Rules that clients' policies do not allow, as candidates that were left out."""
-    return [Candidate(rule.name, rule.reveals, f"refused: {why}") for rule, why in refused.items()]
+    """Rules that clients' policies do not allow, as candidates that were left out, once a title."""
+    found: dict[str, Candidate] = {}
+    for rule, why in refused.items():
+        found.setdefault(title(rule), Candidate(title(rule), rule.reveals, f"refused: {why}"))
+    return list(found.values())
 
 
 def possible(server: Server, options: Mapping[str, Any]) -> list[Rule]:
