@@ -40,7 +40,10 @@ DECLARED: list[tuple[str, str, dict[str, Any]]] = [
     ("both", "anchors", {}),
     ("both", "auto", {}),
 ]
-EVIDENCE = [("columns", "em", {"n_clusters": 4}), ("columns", "joint", {"n_classes": 6})]
+EVIDENCE = [
+    ("columns", "em", {"n_clusters": 4}),
+    ("columns", "joint", {"n_classes": 6, "tilt": False}),
+]
 
 
 def people() -> pd.DataFrame:

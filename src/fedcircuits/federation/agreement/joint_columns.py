@@ -92,6 +92,7 @@ def train_branches(
     n_classes: int | None,
     n_clusters: int | None,
     label_private: bool,
+    label_left_out: bool = False,
 ) -> FittedParts:
     """Rounds of shares and evidence.
 
@@ -102,20 +103,22 @@ def train_branches(
         n_classes: R, None for automatic.
         n_clusters: K at each client, None for automatic.
         label_private: whether the label's owner clusters without its label.
+        label_left_out: whether the tree is without the label.
     """
+    within = not (label_private or label_left_out)
     while True:
         size = automatic_classes(common_rows(server).size)
-        share = _start(server, n_classes or size, n_clusters or size, not label_private)
-        made = _rounds(server, take, share, n_rounds, not label_private)
+        share = _start(server, n_classes or size, n_clusters or size, within)
+        plan = _plan(server, within, server.label if label_left_out else None)
+        made = _rounds(server, take, plan, share, n_rounds)
         if made is not None:
             return made
 
 
 def _rounds(
-    server: Server, take: TakeModels, share: FloatArray, n_rounds: int, with_label: bool
+    server: Server, take: TakeModels, plan: Plan, share: FloatArray, n_rounds: int
 ) -> FittedParts | None:
     """Rounds from shares (n, R) on, and the models; None where a client was lost on the way."""
-    plan = _plan(server, with_label)
     score, seconds = -np.inf, dict.fromkeys(server.clients, 0.0)
     for number in range(n_rounds + 1):
         sent = worth_sending(np.where(plan.held[:, None], 0.0, share), server.min_rows)
@@ -161,7 +164,7 @@ def _start(server: Server, n_classes: int, n_clusters: int, within_label: bool) 
     return np.asarray(np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True)))
 
 
-def _plan(server: Server, with_label: bool) -> Plan:
+def _plan(server: Server, with_label: bool, left_out: str | None) -> Plan:
     common = common_rows(server)
     held = np.zeros(common.size, dtype=bool)
     n_held = min(MOST_VALIDATION_ROWS, int(VALIDATION_SHARE * common.size))
@@ -169,8 +172,9 @@ def _plan(server: Server, with_label: bool) -> Plan:
         held[named_rng(server.seed, "joint").permutation(common.size)[:n_held]] = True
     jobs: dict[str, list[m.BranchJob]] = {}
     for s, (columns, holders) in enumerate(spaces_with_label(server)):
-        for client in holders:
-            branch = m.BranchJob(JobId(JobKind.BRANCH, s), columns)
+        mine = tuple(name for name in columns if name != left_out)
+        for client in holders if mine else ():
+            branch = m.BranchJob(JobId(JobKind.BRANCH, s), mine)
             jobs.setdefault(client, []).append(branch)
     return Plan(common, held, {c: tuple(own) for c, own in jobs.items()}, with_label)
 

@@ -252,8 +252,8 @@ class FederatedCircuit(Composite, HoldsClients):
             raise FederationError(f"{client!r} is the only client: nothing would be left")
         if rebuild_grid:
             return self._run("rebuild_grid=True").retrain(others)
-        glues_again = isinstance(self.rule, GluesAgain) and self.rule.glues_again
-        if self.setting != "horizontal" and not glues_again:
+        again = isinstance(self.rule, GluesAgain) and self.rule.glues_again
+        if self.setting != "horizontal" and (self.fitted.tilts or not again):
             return self.without_parts({client: "left"})
         if self.rule.name == "joint" and self.setting == "horizontal":
             raise FederationError(
@@ -284,10 +284,12 @@ class FederatedCircuit(Composite, HoldsClients):
         Args:
             away: why each client is left out.
         """
-        if not set(self.owners) - {SERVER} - set(away) or set(self.clients) <= set(away):
+        owners = set(self.owners) - {SERVER}
+        if (owners and owners <= set(away)) or set(self.clients) <= set(away):
             raise FederationError("no client is left: " + "; ".join(away.values()))
-        builder, root = without_parts(self.structure, self.plan, self.parts, self.owners, away)
         rest = self.fitted or FittedParts(self.schema, None)
+        made = self.structure, self.plan, self.parts, self.owners
+        builder, root = without_parts(*made, away, rest.models)
         for client in away:
             rest = rest.without(client)
         rest = replace(rest, schema=self.schema)

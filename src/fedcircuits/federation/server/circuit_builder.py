@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fedcircuits.circuits.structure import Structure
 from fedcircuits.circuits.structure_builder import StructureBuilder
 from fedcircuits.density import Density
 from fedcircuits.federation.plan.weights import log_shares
+from fedcircuits.federation.wire.names import ModelKey
 
 SERVER = "server"  # owner of the parts and nodes that are at the server
 
@@ -68,6 +69,7 @@ def without_parts(
     parts: Sequence[Density],
     owners: Sequence[str],
     away: Collection[str],
+    models: Mapping[ModelKey, Density] | None = None,
 ) -> tuple[CircuitBuilder, int]:
     """The circuit over the parts of clients that are not away, and its root.
 
@@ -78,7 +80,9 @@ def without_parts(
         owners: the client of each.
         away: clients whose own variables are summed out, and whose share of mixtures goes to
             those that hold the same variables.
+        models: of the clients, for parts at the server that several of them make together.
     """
+    parts = _summed_out(parts, owners, models or {}, away)
     held = {
         name
         for part, owner in zip(parts, owners, strict=True)
@@ -96,3 +100,28 @@ def without_parts(
             values[at] = -np.inf  # other clients hold such variables too, in parts of their own
     up(plan, values, sum_product)
     return builder, fold_evidence(structure, values[:, 0], leaves, builder)
+
+
+def _summed_out(
+    parts: Sequence[Density],
+    owners: Sequence[str],
+    models: Mapping[ModelKey, Density],
+    away: Collection[str],
+) -> tuple[Density, ...]:
+    """The parts; those that several clients' models make together without what only `away` had.
+
+    Args:
+        parts: the leaves.
+        owners: the client of each.
+        models: of the clients.
+        away: clients that leave.
+    """
+    held, lost = set[str](), set[str]()
+    for key, model in models.items():
+        (lost if key.client in away else held).update(model.schema.names)
+    found = []
+    for part, owner in zip(parts, owners, strict=True):
+        kept = [name for name in part.schema.names if name in held or name not in lost]
+        theirs = owner == SERVER and 0 < len(kept) < len(part.schema)
+        found.append(part.marginal(kept) if theirs else part)
+    return tuple(found)

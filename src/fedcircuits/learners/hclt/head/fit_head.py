@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -36,6 +37,8 @@ MANY_CLASSES = 4
 # Sizes of trees that are averaged over clients, by the number of classes.
 MIXED = BoostOptions(200, 0.07, 31, ridge=1.0, column_share=0.5)
 MIXED_MANY = BoostOptions(80, 0.1, 15, ridge=1.0, column_share=0.3)
+# Rows from which two kinds of trees are averaged over clients.
+LEAST_OF_TWO_KINDS = 200
 # Below this many rows trees are smaller, and the first fold chooses between kinds of them.
 FEW_ROWS = 5_000
 # Below this many, trees that split at random places are tried beside those that split at the best.
@@ -334,7 +337,9 @@ def trees_for_mixing(rows: Sample, n_codes: IntArray, min_rows: int, seed: int) 
     """Trees of all rows whose outputs will be averaged with those of other rows' trees.
 
     Averaging takes care of variance, not of bias: they fit the rows closer than trees that answer
-    alone, and no rows are left out to end them.
+    alone, and no rows are left out to end them. Some hundred rows have trees that split at random
+    places too: where one client has most of what tells the classes apart, there is little else to
+    average. How many clients there are does not matter, so that any of them can leave.
 
     Args:
         rows: values and labels.
@@ -344,8 +349,18 @@ def trees_for_mixing(rows: Sample, n_codes: IntArray, min_rows: int, seed: int) 
     """
     values, labels = _labelled(rows)
     least = max(min_rows, HeadOptions(n_codes).leaf_rows(len(labels)))
-    sizes = MIXED_MANY if int(labels.max()) + 1 > MANY_CLASSES else MIXED
-    return boost(values, labels, rows.weights, n_codes, replace(sizes, min_rows=least), seed)
+    many_classes = int(labels.max()) + 1 > MANY_CLASSES
+    kinds = [replace(MIXED_MANY if many_classes else MIXED, min_rows=least)]
+    if not many_classes and LEAST_OF_TWO_KINDS <= len(labels) < SOME_ROWS:
+        kinds.append(replace(_at_random(least), n_steps=MIXED.n_steps, row_share=1.0))
+    made = [
+        boost(values, labels, rows.weights, n_codes, sizes, seed + number).times(1 / len(kinds))
+        for number, sizes in enumerate(kinds)
+    ]
+    if len(made) == 1:
+        return made[0]
+    parts = [trees.parted() for trees in made]
+    return reduce(BoostedTrees.plus, [first for first, _ in parts] + [later for _, later in parts])
 
 
 def final_head(trial: HeadTrial, rows: Sample, options: HeadOptions, seed: int) -> Head:
