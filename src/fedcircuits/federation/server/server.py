@@ -238,14 +238,16 @@ class Server(Holdings):
                 self.struck.setdefault(name, {})[client] = why
 
     def _call_or_drop(
-        self, verb: Verb[Request, Reply], requests: Mapping[str, Request]
+        self, verb: Verb[Request, Reply], requests: Mapping[str, Request], refusable: bool = False
     ) -> dict[str, Reply]:
-        """As `call`; with `allow_missing`, clients that fail are left out instead."""
+        """As `call`; with `allow_missing` who fails is left out, or refuses unless `refusable`."""
         if not self.settings.allow_missing:
             return self.call(verb, requests)
         failures: dict[str, ClientError] = {}
         answers = self.call(verb, requests, failures)
         for client, error in failures.items():
+            if refusable and isinstance(error, RefusedError):
+                raise error
             if self.held:
                 self.lose(client, str(error))
             else:
@@ -360,18 +362,19 @@ class Server(Holdings):
         requests = {}
         for client in others:
             pieces: list[m.LabelPiece] = []
-            for owner in owners:
+            for owner in (each for each in owners if each in self.clients):
                 both = np.intersect1d(self.aligned[owner], self.aligned[client])
                 if both.size:
                     step = m.piece_step(m.LABEL_PIECE, len(pieces))
                     ask = m.AskLabel(self.choice(owner, both), self.keys[client], step)
-                    sealed = self.call(m.SEND_LABEL, {owner: ask})[owner]
-                    piece = m.Piece(sealed.values, owner)
-                    pieces.append(m.LabelPiece(self.choice(client, both), piece))
+                    sent = self._call_or_drop(m.SEND_LABEL, {owner: ask}, refusable=True)
+                    made = [m.Piece(sealed.values, owner) for sealed in sent.values()]
+                    pieces += [m.LabelPiece(self.choice(client, both), each) for each in made]
             if pieces:
                 requests[client] = m.TakeLabel([variable.to_json()], tuple(pieces))
         self._sent_label = owners
-        for client, ready in self.call(m.TAKE_LABEL, requests).items():
+        taken = self._call_or_drop(m.TAKE_LABEL, requests, refusable=True)
+        for client, ready in taken.items():
             self.held[client] = (*self.held[client], self.label)
             self.label_counts[client] = ready.label_counts
 
