@@ -11,17 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import secrets
 import stat
 import struct
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as safetensors_load
 
 from fedcircuits.arrays import Array
 from fedcircuits.errors import StorageError
@@ -31,6 +31,10 @@ VERSION = 2  # what each change did: docs/file-format.md
 OLDEST_FILE = 1  # of saved models; messages are of this version alone
 MAX_HEADER_BYTES = 256 * 2**20
 MAX_DIMENSIONS = 16
+# Larger arrays are digested in parts of this size, at the same time.
+PART_BYTES = 16 * 2**20
+MOST_THREADS = 8
+DIGESTS = ("sha256", "sha256-parts")  # names of the digest: of all bytes, of large arrays in parts
 _FILE_TYPES = {
     stat.S_IFBLK: "device",
     stat.S_IFCHR: "device",
@@ -44,6 +48,7 @@ _DTYPES = {
     "int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32", "float16": "F16",
     "int8": "I8", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
+_STORED = {stored: name for name, stored in _DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -72,18 +77,37 @@ class Record:
         return Record(entry["kind"], entry["header"], arrays)
 
 
-def _digest(text: str, arrays: dict[str, Array]) -> str:
+def _digest(text: str, arrays: dict[str, Array], *, in_parts: bool = False) -> str:
+    """Return the SHA-256 of a header and arrays, of large arrays that of the digests of parts.
+
+    Args:
+        text: of the header.
+        arrays: by name.
+        in_parts: as `sha256-parts` has it; `sha256` is of all bytes one after the other.
+    """
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(f"|{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(_bytes_of(array).data)
+        data = _bytes_of(array).data
+        if in_parts and len(data) > PART_BYTES:
+            parts = [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
+            with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+                for part in pool.map(lambda each: hashlib.sha256(each).digest(), parts):
+                    digest.update(part)
+        else:
+            digest.update(data)
     return digest.hexdigest()
+
+
+def _is_large(arrays: Mapping[str, Array]) -> bool:
+    return any(array.nbytes > PART_BYTES for array in arrays.values())
 
 
 def _bytes_of(array: Array) -> Array:
     """Return the memory of an array in C order as bytes, without a copy where it is in order."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8)
 
 
 def _finite(text: str) -> float:
@@ -94,13 +118,17 @@ def _finite(text: str) -> float:
     return value
 
 
-def pack(record: Record, answers: str | None = None, lead: bytes = b"") -> bytes:
+def pack(
+    record: Record, answers: str | None = None, lead: bytes = b"", *, digested: bool = True
+) -> bytes:
     """Return the bytes of a record, the same each time.
 
     Args:
         record: the contents.
         answers: of a reply: the name of the request that it answers (see `answers_of`).
         lead: what the bytes begin with, where they are a part of something else.
+        digested: whether they have a digest of their own; False for a part of other bytes, whose
+            digest covers it.
     """
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "kind": record.kind, "header": record.header},
@@ -108,7 +136,10 @@ def pack(record: Record, answers: str | None = None, lead: bytes = b"") -> bytes
         sort_keys=True,
     )
     arrays = {name: _as_stored(name, array) for name, array in record.arrays.items()}
-    metadata = {"fedcircuits": text, "sha256": _digest(text, arrays)}
+    metadata = {"fedcircuits": text}
+    if digested:
+        in_parts = _is_large(arrays)
+        metadata[DIGESTS[in_parts]] = _digest(text, arrays, in_parts=in_parts)
     if answers is not None:
         metadata["answers"] = answers
     # Written here and not by safetensors: models of gigabytes are copied once, and in one order.
@@ -137,23 +168,26 @@ def _as_stored(name: str, array: Array) -> Array:
 
 
 def unpack(
-    data: bytes,
+    data: bytes | memoryview,
     kind: str | None = None,
     name: str = "the data",
     oldest: int = VERSION,
     *,
     checked: bool = False,
+    bytes_in_place: bool = False,
 ) -> Record:
     """Return the record in some bytes, or raise a `StorageError` that says what is wrong.
 
     Args:
-        data: bytes made by `pack`.
+        data: bytes made by `pack`, or a view of them.
         kind: the kind expected, if only one will do.
         name: what to call the bytes in errors.
         oldest: format version that is still accepted.
         checked: whether the bytes were part of others whose SHA-256 was compared.
+        bytes_in_place: whether arrays of bytes are views of the data, which cannot be written to,
+            in place of copies: models of gigabytes among them are read once more.
     """
-    metadata = _metadata(data, name)
+    metadata, places = _metadata(data, name)
     try:
         text = metadata["fedcircuits"]
         head = json.loads(text, parse_float=_finite, parse_constant=_finite)
@@ -171,55 +205,85 @@ def unpack(
         )
     if not isinstance(record_kind, str) or (kind is not None and record_kind != kind):
         raise StorageError(f"{name} holds {record_kind!r}, expected {kind!r}")
-    try:
-        arrays = {key: np.asarray(value) for key, value in safetensors_load(data).items()}
-    except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
-        raise StorageError(f"{name} is damaged: {error}") from None
-    if not checked and metadata.get("sha256") != _digest(text, arrays):
+    seen = {key: _array_at(data, *place) for key, place in places.items()}
+    stated = [(at, metadata[key]) for at, key in enumerate(DIGESTS) if key in metadata]
+    if not checked and (
+        len(stated) != 1 or stated[0][1] != _digest(text, seen, in_parts=bool(stated[0][0]))
+    ):
         raise StorageError(f"{name} is damaged: its contents do not match their SHA-256")
+    arrays = {
+        key: array if bytes_in_place and array.dtype == np.uint8 else _copied(array)
+        for key, array in seen.items()
+    }
     return Record(record_kind, header, arrays)
 
 
 def answers_of(data: bytes) -> str | None:
     """Return the name of the request that a packed reply answers; None where it says none."""
-    found = _metadata(data, "the message").get("answers")
+    found = _metadata(data, "the message")[0].get("answers")
     return found if isinstance(found, str) else None
 
 
 def sha256_of(data: bytes) -> str:
     """Return the SHA-256 that packed bytes state of their contents."""
-    return str(_metadata(data, "the message").get("sha256"))
+    metadata = _metadata(data, "the message")[0]
+    return str(metadata.get(DIGESTS[0], metadata.get(DIGESTS[1])))
 
 
-def _metadata(data: bytes, name: str) -> dict[str, Any]:
-    """Return the metadata of safetensors bytes after checking that the sizes add up."""
+Place = tuple[str, tuple[int, ...], int]  # type of an array, its shape and its first byte
+
+
+def _array_at(data: bytes | memoryview, dtype: str, shape: tuple[int, ...], start: int) -> Array:
+    """Return an array of packed bytes as a view of them."""
+    kind = np.dtype(dtype).newbyteorder("<")
+    found = np.frombuffer(data, kind, count=math.prod(shape), offset=start).reshape(shape)
+    return found.view(np.dtype(dtype)) if kind.isnative else found
+
+
+def _copied(array: Array) -> Array:
+    """Return an array in memory of its own that can be written to.
+
+    The memory is that of a bytearray: NumPy asks for huge pages, which can take longer to get
+    than the copy.
+    """
+    memory = bytearray(_bytes_of(array).data)
+    return np.frombuffer(memory, array.dtype).reshape(array.shape)
+
+
+def _metadata(data: bytes | memoryview, name: str) -> tuple[dict[str, Any], dict[str, Place]]:
+    """Return the metadata of safetensors bytes, and where their arrays are.
+
+    The arrays follow each other without a gap, as safetensors has it.
+    """
     if len(data) < 10:
         raise StorageError(f"{name} is not a fedcircuits file: only {len(data)} bytes")
     (length,) = struct.unpack("<Q", data[:8])
     if length > min(len(data) - 8, MAX_HEADER_BYTES):
         raise StorageError(f"{name} is not a fedcircuits file, or is cut short")
     try:
-        head = json.loads(data[8 : 8 + length])
+        head = json.loads(bytes(data[8 : 8 + length]))
         metadata = head.pop("__metadata__")
-        ends = [0]
-        for entry in head.values():
-            start, end = entry["data_offsets"]
-            shape = entry["shape"]
+        places: dict[str, Place] = {}
+        end = 0
+        for key, entry in sorted(head.items(), key=lambda item: item[1]["data_offsets"]):
+            start, stop = entry["data_offsets"]
+            shape, dtype = entry["shape"], _STORED[entry["dtype"]]
             # Plain small integers first: a product of huge numbers can take for ever.
             if len(shape) > MAX_DIMENSIONS or not all(
-                isinstance(n, int) and 0 <= n <= len(data) for n in (start, end, *shape)
+                type(n) is int and 0 <= n <= len(data) for n in (start, stop, *shape)
             ):
                 raise ValueError("array entries do not fit")
-            if entry["dtype"] not in _DTYPES.values() or math.prod(shape) > end - start:
+            if start != end or stop - start != math.prod(shape) * np.dtype(dtype).itemsize:
                 raise ValueError("array entries do not fit")
-            ends.append(end)
+            places[key] = dtype, tuple(shape), 8 + length + start
+            end = stop
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StorageError(f"{name} is not a fedcircuits file, or its header is damaged") from None
-    if max(ends) != len(data) - 8 - length:
+    if end != len(data) - 8 - length:
         raise StorageError(f"{name} is cut short or has bytes too many")
     if not isinstance(metadata, dict):
         raise StorageError(f"{name} is not a fedcircuits file, or its header is damaged")
-    return metadata
+    return metadata, places
 
 
 def write(path: Path, data: bytes) -> None:

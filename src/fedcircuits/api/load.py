@@ -28,23 +28,23 @@ DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
 }
 
 
-def from_file_bytes(data: bytes, name: str) -> Density | FederatedEnsemble:
+def from_file_bytes(data: bytes | memoryview, name: str) -> Density | FederatedEnsemble:
     """Return the model in the bytes of a file; `name` is the file's, for errors."""
     record = encoding.unpack(data, name=name, oldest=encoding.OLDEST_FILE)
     return _ensemble(record) if record.kind == "ensemble" else decode(record)
 
 
-def from_bytes(data: bytes, name: str = "the data") -> Density:
+def from_bytes(data: bytes | memoryview, name: str = "the data") -> Density:
     """Return the density that was encoded in some bytes."""
     return decode(encoding.unpack(data, name=name))
 
 
-def from_message(data: bytes) -> Density:
+def from_message(data: bytes | memoryview) -> Density:
     """Return the density in bytes that were a part of a message, whose SHA-256 was compared."""
     return decode(encoding.unpack(data, checked=True))
 
 
-def classifier_from_bytes(data: bytes, label: str) -> Classifier:
+def classifier_from_bytes(data: bytes | memoryview | memoryview, label: str) -> Classifier:
     """Return the classifier that a client encoded in some bytes."""
     from fedcircuits.federation.client.classifiers import classifier_from_record
 

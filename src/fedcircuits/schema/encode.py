@@ -60,7 +60,7 @@ def encode(
     faults: list[str] = []
     worst: type[SchemaError] | None = None
     regions: list[Region] = []
-    which = np.full((n, len(schema)), -1, dtype=np.int64)
+    held: dict[int, IntArray] = {}  # by column: which event each row is in, -1 for none
     done: set[str] = set()
     if not missing_values:
         done = _encode_levels(schema, frame, values, observed, without)
@@ -70,7 +70,10 @@ def encode(
             continue
         column = frame[variable.name]
         try:
-            cells, which[:, at] = _take_events(variable, column, unknown, regions)
+            known = len(regions)
+            cells, own = _take_events(variable, column, unknown, regions)
+            if len(regions) > known:
+                held[at] = own
             values[:, at], observed[:, at] = _encode_column(
                 variable, cells, unknown, missing_values, missing_as_state
             )
@@ -79,7 +82,12 @@ def encode(
             faults.append(_tell(variable, column, error))
     if worst is not None:
         raise worst("; ".join(faults))
-    events = Events(tuple(regions), which) if regions else None
+    events = None
+    if regions:
+        which = np.full((n, len(schema)), -1, dtype=np.int64)
+        for at, own in held.items():
+            which[:, at] = own
+        events = Events(tuple(regions), which)
     return Table(schema, values, observed, frame.index, weights, events=events)
 
 
@@ -109,18 +117,22 @@ def _encode_levels(
     names = [schema.variables[at].name for at in where]
     domains = [schema.variables[at].domain or (-np.inf, np.inf) for at in where]
     low, high = np.array(domains).T
+    part = frame if names == list(frame.columns) else frame[names]
     if all(kinds[name] in "iu" for name in names):
-        cells = frame[names].to_numpy()  # (n, columns)
+        cells = part.to_numpy()  # (n, columns)
         right = (cells.min(axis=0) >= low) & (cells.max(axis=0) <= high)
         there = np.ones(cells.shape, dtype=bool)
     else:
-        cells = frame[names].to_numpy(dtype=float, na_value=np.nan)
+        cells = part.to_numpy(dtype=float, na_value=np.nan)
         there = ~np.isnan(cells)
         cells = np.where(there, cells, 0.0)
         legal = (cells >= low) & (cells <= high) & (cells == np.floor(cells))
         right = (legal | ~there).all(axis=0)
     chosen = np.array(where)[right]
-    values[:, chosen], observed[:, chosen] = cells[:, right], there[:, right]
+    if chosen.size == len(schema):  # all columns, in their order
+        values[...], observed[...] = cells, there
+    else:
+        values[:, chosen], observed[:, chosen] = cells[:, right], there[:, right]
     return {name for name, good in zip(names, right, strict=True) if good}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -239,6 +240,7 @@ def table_in_colour(table: Table, colour: Colour) -> Table:
     )
 
 
+@lru_cache(maxsize=2**14)
 def pixel_variable(name: str, top: int) -> Variable:
     """The variable of one pixel with the levels 0 .. top."""
     return Variable(name, "count", domain=(0.0, float(top)), closed=True, declared=True)

@@ -82,7 +82,9 @@ class Table:
         )
 
     def columns(self, names: list[str]) -> Table:
-        """Some of the columns, in the order given."""
+        """Some of the columns, in the order given; the table itself where these are all of it."""
+        if tuple(names) == self.schema.names:
+            return self
         at = [self.schema.position(name) for name in names]
         return replace(
             self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -230,7 +230,8 @@ class Variable:
                 np.inf if high is None else float(high),
             )
         grid = record["grid"]
-        return Variable(
+        made = _one_of_many if grid is None and not record["categories"] else Variable
+        return made(
             name=record["name"],
             kind=record["kind"],
             categories=tuple(canonical_category(c) for c in record["categories"]),
@@ -244,6 +245,12 @@ class Variable:
             ordered=_optional(record.get("ordered"), bool),
             decimals=_optional(record.get("decimals"), int),
         )
+
+
+@lru_cache(maxsize=2**14)
+def _one_of_many(**fields: Any) -> Variable:
+    """Return a variable of plain fields: thousands of pixels are made once for all clients."""
+    return Variable(**fields)
 
 
 def _optional(value: Any, kind: type) -> Any:

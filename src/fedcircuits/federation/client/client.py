@@ -169,16 +169,17 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         mine = schema.select([n for n in schema.names if n in self._frame.columns])
         self._label, self._seed, self._label_was_sent = request.label, request.seed, False
         self._trial_clusters = {}
+        names = list(mine.names)
         self._table = mine.encode(
-            self._frame[list(mine.names)],
+            self._frame if names == list(self._frame.columns) else self._frame[names],
             missing_values=self._missing_values,
             missing_as_state=True,
         )
         if self._least > 1:
             self._table = without_rare_states(self._table, self._least)
         self._parts.begin(request.to_bytes(), self._revealed_classes())
-        cells = self._table.values.tobytes(), self._table.observed.tobytes()
-        self._mail.begin(request.to_bytes(), *cells)
+        cells = self._table.values, self._table.observed
+        self._mail.begin(request.to_bytes(), *(np.ascontiguousarray(part).data for part in cells))
         return m.Ready(len(self._table), label_counts(self._have(), self._label))
 
     # --- agreement --------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class Mailbox:
         self._used: dict[str, str] = {}  # digest of the values that were opened, by step
         self._masked: dict[str, str] = {}  # digest of the terms that were masked, by place
 
-    def begin(self, *state: bytes) -> None:
+    def begin(self, *state: bytes | memoryview) -> None:
         """Begin a run: other agreed columns or other rows make another run of it."""
         self._nonce = fingerprint(self.key.own("run"), *state)[:32]
 

@@ -41,7 +41,7 @@ class TakeModels:
     """
 
     keep: bool
-    decode: Callable[[bytes], Density]
+    decode: Callable[[bytes | memoryview], Density]
     remote: Callable[[str, ModelName, Schema, int], Density]
 
     def model(self, client: str, found: m.FittedModel, schema: Schema) -> Density:

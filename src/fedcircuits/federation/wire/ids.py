@@ -94,7 +94,7 @@ class Lookup:
         return np.array([self._rows.get(d.tobytes(), -1) for d in asked], dtype=np.int64)
 
 
-def fingerprint(*parts: bytes) -> str:
+def fingerprint(*parts: bytes | memoryview) -> str:
     """Return a hexadecimal SHA-256 digest of some bytes, to name them."""
     digest = hashlib.sha256()
     for at, part in enumerate(parts):

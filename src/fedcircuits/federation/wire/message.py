@@ -56,11 +56,13 @@ class Message:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Return the message in some bytes; anything else is a `StorageError`."""
-        record = encoding.unpack(data, kind=cls.__name__, name="the message")
+        record = encoding.unpack(data, kind=cls.__name__, name="the message", bytes_in_place=True)
         try:
             header = record.header
             if cls.packs_header and HEADER in record.arrays:
-                rest = json.loads(model_bytes(record.arrays[HEADER]), parse_constant=_no_number)
+                rest = json.loads(
+                    bytes(model_bytes(record.arrays[HEADER])), parse_constant=_no_number
+                )
                 if not isinstance(rest, dict):
                     raise StorageError("its compressed header is not an object")
                 header = {**rest, **{name: record.header[name] for name in cls.drawn}}
@@ -99,7 +101,8 @@ def encoded(model: Density) -> Array:
     """Return a model as an array, without its fit report: how long a fit took is not part of it."""
     record = model.to_record()
     record.header["fit_report"] = None
-    return _as_array(encoding.pack(record, lead=AS_IT_IS))
+    large = sum(array.nbytes for array in record.arrays.values()) > PACKED_UP_TO
+    return _as_array(encoding.pack(record, lead=AS_IT_IS, digested=not large))
 
 
 def report_of(
@@ -145,10 +148,13 @@ def _as_array(marked: bytes) -> Array:
     return np.frombuffer(PACKED + zlib.compress(marked[1:], level=1), dtype=np.uint8)
 
 
-def model_bytes(array: Array) -> bytes:
-    """Return the bytes of a model that came as an array; never more than a sender would pack."""
+def model_bytes(array: Array) -> bytes | memoryview:
+    """Return the bytes of a model that came as an array; never more than a sender would pack.
+
+    Of a large model this is a view of the array.
+    """
     if array[:1].tobytes() == AS_IT_IS:
-        return array[1:].tobytes()
+        return np.ascontiguousarray(array[1:]).data
     data = array.tobytes()
     try:
         if data[:1] != PACKED:

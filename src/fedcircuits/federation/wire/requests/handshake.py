@@ -12,7 +12,7 @@ from fedcircuits.arrays import Arrays
 from fedcircuits.density.tilt import n_states_of
 from fedcircuits.federation.wire.message import Message
 from fedcircuits.federation.wire.verbs import Asked, Level, Reveals, Terms, Verb, declare
-from fedcircuits.schema import Schema
+from fedcircuits.schema import Variable
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Agree(CountsClasses):
 
     def n_classes_counted(self) -> int:
         """Return the number of classes of the label, 0 where the client does not hold it."""
-        held = [v for v in Schema.from_json(self.schema) if v.name == self.label]
-        return sum(map(n_states_of, held))
+        held = [variable for variable in self.schema if variable["name"] == self.label]
+        return sum(n_states_of(Variable.from_json(variable)) for variable in held)
 
 
 @dataclass(frozen=True)
