@@ -27,6 +27,8 @@ def everything(server: Server) -> m.Plan:
         for limits in LIMITS.get(verb, [{}])
     )
     return m.Plan(
+        clients=list(server.clients),
+        learner="",
         columns=[],
         id=None,
         label=server.label,

@@ -94,6 +94,8 @@ def plan(columns: list[str], **changes: Any) -> m.Plan:
     candidates = (m.PlannedRule("greedy", GREEDY), m.PlannedRule(described(latent), honest))
     common = (step(m.DESCRIBE), step(m.PROPOSE), step(m.AGREE), step(m.ALIGN), step(m.DIGESTS))
     made = m.Plan(
+        clients=["a", "b", "bank", "c", "other"],
+        learner="factorised",
         columns=columns,
         id=None,
         label=None,

@@ -232,7 +232,9 @@ def test_a_scheming_coordinator_is_refused_and_the_next_honest_run_works(
         schema = m.Description.from_bytes(described).schema
         columns = [variable["name"] for variable in schema]
         em = m.PlannedRule("em", Em().steps(Facts("vertical", "some")))
-        plan = m.Plan(columns, ID, LABEL, 5, "gathered", [], "one owner", 99, (), (), (em,))
+        plan = m.Plan(
+            ["a"], "hclt", columns, ID, LABEL, 5, "gathered", [], "one owner", 99, (), (), (em,)
+        )
         forged: list[tuple[str, m.Message]] = [
             ("propose", plan),
             ("propose", dataclasses.replace(plan, columns=columns[:1])),

@@ -24,7 +24,8 @@ from fedcircuits.api.learn import colour_of, make_learner
 from fedcircuits.density import Learner, LearnsClassifier
 from fedcircuits.errors import FederationError, SchemaError, StorageError, warn
 from fedcircuits.federation.client.client import Client
-from fedcircuits.federation.client.own_learner import MakeLearner
+from fedcircuits.federation.client.memory import Memory
+from fedcircuits.federation.client.own_learner import MakeLearner, described
 from fedcircuits.federation.policy.guard import Guarded
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.schema import Data, Kind, images, read
@@ -72,8 +73,12 @@ class ClientSpec:
     key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     pins: Mapping[str, str] | None = None
 
-    def make(self) -> Client:
-        """Return the client, its file read and its pixels in the learner's colour."""
+    def make(self, memory: Path | None = None) -> Client:
+        """Return the client, its file read and its pixels in the learner's colour.
+
+        Args:
+            memory: folder of what it answered, which outlives it.
+        """
         colour = colour_of(self.learner, self.options)
         rows = images.pixels_in_colour(read(self.data), colour)
         id, kinds, missing = self.id, dict(self.kinds), self.missing_values
@@ -93,6 +98,7 @@ class ClientSpec:
             min_rows=0 if self.policy is None else self.policy.min_rows,
             key=bytes.fromhex(self.key),
             pins=self.pins,
+            memory=Memory(memory),
         )
 
     def _empty(self, rows: pd.DataFrame) -> list[str]:
@@ -106,9 +112,15 @@ class ClientSpec:
         return empty
 
     def guarded(self, audit: Path | None = None) -> Client | Guarded:
-        """Return the client behind its policy's guard; without a policy the client itself."""
-        made = self.make()
-        return made if self.policy is None else Guarded(made, self.policy, audit=audit)
+        """Return the client behind its policy's guard; without a policy the client itself.
+
+        Args:
+            audit: file of all messages; beside it lies what the client remembers of them.
+        """
+        if self.policy is None:
+            return self.make()
+        memory = None if audit is None else audit.with_name(f"{audit.name}.memory")
+        return Guarded(self.make(memory), self.policy, audit=audit)
 
     def to_bytes(self) -> bytes:
         """Return the spec as it is sent to a client's process; `from_bytes` reads it."""
@@ -258,6 +270,15 @@ def learner_by_name(
         f"client {client!r}: a learner of type {kind} cannot be sent to a process of its own (only "
         f"{', '.join(sorted(names.values()))} with plain options can); use engine='local'"
     )
+
+
+def learner_in_words(learner: str | ClientLearner | Mapping[str, Any]) -> str:
+    """Return a learner, or those of clients by name, as a plan says it."""
+    if isinstance(learner, str):
+        return learner
+    if isinstance(learner, Mapping):
+        return "; ".join(f"{name}: {learner_in_words(learner[name])}" for name in sorted(learner))
+    return described(learner)
 
 
 def _default(entry: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, overload
 
-from fedcircuits.api.client_spec import ClientLearner
+from fedcircuits.api.client_spec import ClientLearner, learner_in_words
 from fedcircuits.api.learn import DEFAULT_LEARNER
 from fedcircuits.api.load import classifier_from_bytes, from_message
 from fedcircuits.api.open_engine import Clients, open_engine
@@ -240,6 +240,7 @@ class FederationRun:
         return planner(
             rule or settings.agreement,
             settings.options,
+            learner=learner_in_words(settings.learner),
             id=settings.id,
             label_sent=settings.label_use == "sent",
             placement=settings.placement,

@@ -24,6 +24,7 @@ def planner(
     agreement: str | Rule,
     options: Mapping[str, Any],
     *,
+    learner: str = "",
     id: str | None = None,
     label_sent: bool = False,
     placement: str = "gathered",
@@ -36,6 +37,7 @@ def planner(
     Args:
         agreement: a rule, the name of one, or "auto".
         options: of the named rule.
+        learner: of the clients, in words.
         id: column that aligns rows.
         label_sent: whether the label goes to clients that lack it, where their policies allow it.
         placement: where models are.
@@ -62,6 +64,8 @@ def planner(
         if placement == "remote":
             common.append(step(m.QUERY, MANY))
         return m.Plan(
+            clients=list(server.clients),
+            learner=learner,
             columns=[],
             id=id,
             label=server.label,

@@ -43,6 +43,7 @@ from fedcircuits.federation.client.label.heads import Heads
 from fedcircuits.federation.client.label.heads_across import HeadsAcross
 from fedcircuits.federation.client.label.validation import Validation
 from fedcircuits.federation.client.mailbox import Mailbox
+from fedcircuits.federation.client.memory import Memory
 from fedcircuits.federation.client.own_learner import MakeLearner, OwnLearner
 from fedcircuits.federation.client.rounds import Sessions, rounds_of
 from fedcircuits.federation.client.rows.aligned_rows import AlignedRows
@@ -86,6 +87,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         key: secret that its sealing key follows from; by default a new one.
         pins: fingerprints of the keys of the other clients (`sealing.key_fingerprint`), by name;
             None where any key is taken.
+        memory: of what it answered, where it outlives the client.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         min_rows: int = 0,
         key: bytes | None = None,
         pins: Mapping[str, str] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.name = name
         if id is not None and id not in frame.columns:
@@ -120,10 +123,10 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         self._seed = 0
         self._table = None
         self._aligned = AlignedRows(name)
-        self._mail = Mailbox(name, SealingKey(key), pins)
+        self._mail = Mailbox(name, SealingKey(key), pins, memory)
         self._noise = KeyedNoise(self._mail.key.own("noise"))
         self._least = min_rows
-        self._parts = Parts(min_rows)
+        self._parts = Parts(min_rows, memory)
         self._cells = Cells(min_rows, self._parts)
         self._use = None
         self._trial_clusters = {}
@@ -178,8 +181,8 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         if self._least > 1:
             self._table = without_rare_states(self._table, self._least)
         self._parts.begin(request.to_bytes(), self._revealed_classes())
-        cells = self._table.values, self._table.observed
-        self._mail.begin(request.to_bytes(), *(np.ascontiguousarray(part).data for part in cells))
+        cells = (np.ascontiguousarray(x).data for x in (self._table.values, self._table.observed))
+        self._mail.begin(request.to_bytes(), self._learner.name.encode(), *cells)
         return m.Ready(len(self._table), label_counts(self._have(), self._label))
 
     # --- agreement --------------------------------------------------------------------------------
@@ -289,8 +292,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         np.add.at(counts, (a[known], k[known]), 1.0)
         found: Arrays = {"counts": np.where(counts < self._least, 0.0, counts)}
         if request.masked_with:
-            found = {"counts": counts}
-            found = self._mail.mask(found, request, request.masked_with)
+            found = self._mail.mask({"counts": counts}, request, request.masked_with)
         return m.JointTable(found)
 
     # --- training ---------------------------------------------------------------------------------
@@ -343,10 +345,11 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
             rng = named_rng(self._seed, "rounds", request.job)  # no name of mine: all draw alike
             return rounds_of(self._learner.of_densities(label), table, rng, self.name)
 
-        reply, model = self._sessions.answer(request, begin, len(table))
+        reply, model, after = self._sessions.answer(request, begin, len(table))
         if request.masked_with and reply.sums:
             asked = replace(request, send=False)
-            reply = replace(reply, sums=self._mail.mask(reply.sums, asked, request.masked_with))
+            sums = self._mail.mask(reply.sums, asked, request.masked_with, after)
+            reply = replace(reply, sums=sums)
         if model is not None:
             self._models[ModelName(request.job)] = model
         return reply

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcircuits.arrays import Arrays, Bytes, FloatArray
 from fedcircuits.errors import MALFORMED, FedcircuitsError
+from fedcircuits.federation.client.memory import Memory
 from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.ids import fingerprint
 from fedcircuits.federation.wire.masking import masked
@@ -44,17 +45,24 @@ class Mailbox:
         client: its name.
         key: that it seals and opens with.
         pins: fingerprints of the keys of the others, by name; None where any key is taken.
+        memory: of the client: masks that were used; by default one of this process.
     """
 
-    def __init__(self, client: str, key: SealingKey, pins: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        client: str,
+        key: SealingKey,
+        pins: Mapping[str, str] | None,
+        memory: Memory | None = None,
+    ) -> None:
         self.key = key
+        self._memory = Memory() if memory is None else memory
         self.run = ""
         self._client = client
         self._pins = pins
         self._peers: dict[str, str] = {}
         self._nonce = ""
         self._used: dict[str, str] = {}  # digest of the values that were opened, by step
-        self._masked: dict[str, str] = {}  # digest of the terms that were masked, by place
 
     def begin(self, *state: bytes | memoryview) -> None:
         """Begin a run: other agreed columns or other rows make another run of it."""
@@ -74,7 +82,7 @@ class Mailbox:
         sent = sorted((name, key, request.nonces[name]) for name, key in request.keys.items())
         run = fingerprint(repr(sent).encode())
         if run != self.run:
-            self.run, self._used, self._masked = run, {}, {}
+            self.run, self._used = run, {}
 
     @property
     def peers(self) -> dict[str, str]:
@@ -137,7 +145,11 @@ class Mailbox:
         return [_read(each, values) for each, values in zip(pieces, found, strict=True)]
 
     def mask(
-        self, terms: Mapping[str, FloatArray], request: m.Message, clients: Sequence[str]
+        self,
+        terms: Mapping[str, FloatArray],
+        request: m.Message,
+        clients: Sequence[str],
+        after: str = "",
     ) -> Arrays:
         """Return terms of a sum over some clients, masked so that the sum alone can be read.
 
@@ -145,15 +157,26 @@ class Mailbox:
             terms: of this client.
             request: all that is asked, the same at every client; its masks serve these terms alone.
             clients: whose terms are added, this one among them.
+            after: digest of the requests before it that the terms follow from, the same everywhere.
         """
-        place = fingerprint(self.run.encode(), request.to_bytes())
+        place = fingerprint(self.run.encode(), request.to_bytes(), after.encode())
         digest = fingerprint(*(np.asarray(terms[name]).tobytes() for name in sorted(terms)))
-        if self._masked.setdefault(place, digest) != digest:
-            # The difference of two answers under the same masks would be in clear.
-            raise FedcircuitsError("sums that were masked for a request before, and are others now")
+        if not after:  # the terms follow from what this client was asked, too
+            self._check_once(place, digest)
         others = [name for name in clients if name != self._client]
         shared = {name: self.key.pair(self.key_of(name), "masks") for name in others}
         return masked(terms, self._client, shared, place)
+
+    def _check_once(self, place: str, digest: str) -> None:
+        """The difference of two answers under the same masks would be in clear."""
+        with self._memory.of(fingerprint(b"masks", self.run.encode())) as kept:
+            found = np.frombuffer(bytes.fromhex(digest), dtype=np.uint8)
+            if place not in kept:
+                kept[place] = found
+            elif not np.array_equal(kept[place], found):
+                raise FedcircuitsError(
+                    "sums that were masked for a request before, and are others now"
+                )
 
     def _everybody(self) -> dict[str, str]:
         return {**self._peers, self._client: self.key.public}

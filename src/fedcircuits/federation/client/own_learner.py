@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 
 from fedcircuits.density import (
     Learner,
@@ -53,6 +53,11 @@ class OwnLearner:
         return made.for_mixing() if mixed and isinstance(made, LearnsForMixing) else made
 
     @property
+    def name(self) -> str:
+        """With its options, where it has such: others make other terms of the same rows."""
+        return described(self.make(None))
+
+    @property
     def knows_classes(self) -> bool:
         """Whether it learns agreed classes as a label, so that one fit serves all of them."""
         learner = self.of_densities(CLASS)
@@ -68,3 +73,8 @@ class OwnLearner:
     def takes_levels(self) -> bool:
         """Whether it learns pixels as levels, so that it needs no grid of them."""
         return isinstance(self.make(None), LearnsLevels)
+
+
+def described(learner: Learner | LearnsClassifier) -> str:
+    """Return a learner and its options in words, the same in all processes."""
+    return repr(learner) if is_dataclass(learner) else type(learner).__name__

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fedcircuits.density.contracts import Rounds
 from fedcircuits.errors import MALFORMED, ClientError, FedcircuitsError
 from fedcircuits.federation.client.dispatch import seconds_since
 from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.ids import fingerprint
 from fedcircuits.federation.wire.masking import add_masked
 from fedcircuits.federation.wire.names import JobId
 from fedcircuits.schema import Table
@@ -29,12 +31,14 @@ class Session:
     Attributes:
         number: of the round that is answered next.
         model: None until the last round.
+        after: digest of the requests that the terms follow from.
     """
 
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
         self.number = 0
         self.model: Density | None = None
+        self.after = fingerprint(b"rounds")
 
     def begin(self) -> Arrays:
         """What this client's rows add to the first sum."""
@@ -61,8 +65,8 @@ class Sessions:
 
     def answer(
         self, request: m.Round, begin: Callable[[], Rounds], n_rows: int
-    ) -> tuple[m.RoundDone, Density | None]:
-        """The reply to one round, and the model where it is made.
+    ) -> tuple[m.RoundDone, Density | None, str]:
+        """The reply to one round, the model where it is made, and a digest of what led to them.
 
         Args:
             request: the round.
@@ -84,14 +88,16 @@ class Sessions:
             raise FedcircuitsError(
                 f"no step can be taken with the sums over {of}: {error}"
             ) from None
+        session.after = fingerprint(session.after.encode(), replace(request, send=False).to_bytes())
         nothing, model = np.zeros(0, dtype=np.uint8), session.model
         seconds = seconds_since(start)
         if model is None:
-            return m.RoundDone(False, 0.0, 0, seconds, [], terms, nothing), None
+            return m.RoundDone(False, 0.0, 0, seconds, [], terms, nothing), None, session.after
         del self._open[request.job]
         sent = m.encoded(model) if request.send else nothing
         size, reports = model.n_parameters, m.report_of(model)
-        return m.RoundDone(True, float(n_rows), size, seconds, reports, {}, sent), model
+        made = m.RoundDone(True, float(n_rows), size, seconds, reports, {}, sent)
+        return made, model, session.after
 
 
 def add_up(terms: Mapping[str, Arrays], *, masked: bool = False) -> Arrays:

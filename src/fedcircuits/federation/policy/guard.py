@@ -101,6 +101,10 @@ class Guarded:
         self._check_masks(verb, request)
         if isinstance(request, m.Agree):
             self._check_schema(run, request)
+        if isinstance(request, m.Peers):
+            strangers = set(request.keys) - set(run.plan.clients)
+            if strangers:
+                raise PolicyError(f"a key of {min(strangers)!r}, who is no client of the plan")
         answer = self._client.handle(verb.name, data)
         with self._audit.held():  # other processes of this client may be at the same plan
             self._past.read()
@@ -129,10 +133,10 @@ class Guarded:
             "epsilon": 0.0,
         }
         masked_with = self._check_masks(verb, request)
-        if masked_with:
+        failed = _failure(answer)
+        if masked_with and failed is None:
             facts["masked_with"] = masked_with
             run.spent.masked_with.add(masked_with)
-        failed = _failure(answer)
         refusal = None
         if failed is None and name_of_reply not in run.spent.replies:
             facts["bits"], facts["epsilon"], refusal = self._cost(run, verb, request, answer)

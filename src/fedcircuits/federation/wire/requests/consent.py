@@ -37,6 +37,8 @@ class Plan(Message):
     The same plan once more is the same run: replies follow from plan, table and policy.
 
     Attributes:
+        clients: that take part; keys of others are refused.
+        learner: of the clients.
         columns: the client's, as it described them.
         id: column that aligns rows.
         label: column to be predicted.
@@ -50,6 +52,8 @@ class Plan(Message):
         candidates: the rules, of which the run takes one.
     """
 
+    clients: list[str]
+    learner: str
     columns: list[str]
     id: str | None
     label: str | None
@@ -66,6 +70,7 @@ class Plan(Message):
         """Return the plan in words, candidates that were struck with the reason."""
         none = "none"
         found = [
+            f"clients: {', '.join(self.clients)}; learner: {self.learner}",
             f"columns: {', '.join(self.columns)}",
             f"id: {self.id or none}; label: {self.label or none}; seed: {self.seed}",
             f"models: {self.placement}; questions to models that stay: "
