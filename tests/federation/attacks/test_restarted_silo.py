@@ -125,8 +125,14 @@ def centres_of(bank: Schemer, at: float) -> m.CentreSums | str:
     return bank.ask("centres", ask, m.CentreSums)
 
 
-def begun(folder: Path) -> tuple[Schemer, m.Peers]:
+def begun(folder: Path) -> Schemer:
     """A silo with its schema, its rows and the key of another client, which is the server's."""
+    bank, peers = before_keys(folder)
+    assert isinstance(bank.ask("peers", peers, m.Ready), m.Ready)
+    return bank
+
+
+def before_keys(folder: Path) -> tuple[Schemer, m.Peers]:
     bank = silo(Policy(columns=("salary", "age", "diag"), id="pid"), folder / "log", key=KEY)
     assert isinstance(bank.propose(), m.Consent)
     assert isinstance(bank.agree(), m.Ready)
@@ -134,28 +140,27 @@ def begun(folder: Path) -> tuple[Schemer, m.Peers]:
     told = bank.ask("public_key", m.AskKey(), m.PublicKey)
     assert isinstance(told, m.PublicKey)
     keys = {"bank": told.key, "other": OTHER.public}
-    peers = m.Peers(keys, {"bank": told.nonce, "other": "n"})
-    assert isinstance(bank.ask("peers", peers, m.Ready), m.Ready)
-    return bank, peers
+    return bank, m.Peers(keys, {"bank": told.nonce, "other": "n"})
 
 
 def test_keys_are_those_of_the_plans_clients_and_passed_on_once(tmp_path: Path) -> None:
-    bank, peers = begun(tmp_path)
-    another = replace(peers, nonces={**peers.nonces, "other": "another"})
-    assert "most in a run" in str(bank.ask("peers", another, m.Ready))
+    bank, peers = before_keys(tmp_path)
     for extra in ("zoe", "server"):
         keys = replace(
             peers, keys={**peers.keys, extra: OTHER.public}, nonces={**peers.nonces, extra: "n"}
         )
         assert f"{extra!r}, who is no client of the plan" in str(bank.ask("peers", keys, m.Ready))
+    assert isinstance(bank.ask("peers", peers, m.Ready), m.Ready)
+    another = replace(peers, nonces={**peers.nonces, "other": "another"})
+    assert "most in a run" in str(bank.ask("peers", another, m.Ready))
 
 
 def test_a_mask_is_not_used_again_after_a_restart(tmp_path: Path) -> None:
     """Sums around the same centres, where rows had moved in between."""
-    bank, _ = begun(tmp_path)
+    bank = begun(tmp_path)
     first = centres_of(bank, 0.8)
     assert isinstance(first, m.CentreSums)
-    bank, _ = begun(tmp_path)
+    bank = begun(tmp_path)
     for at in (0.5, 0.4, 0.3):
         centres_of(bank, at)
     second = centres_of(bank, 0.8)
@@ -185,13 +190,13 @@ def test_a_restart_between_two_groups_does_not_tell_the_row_they_differ_in(tmp_p
     for row in range(6):
         shares = []
         for at, rows in enumerate((base, [*base, row])):
-            bank, _ = begun(tmp_path)
+            bank = begun(tmp_path)
             shares.append(share_ill(bank, 2 * row + at, rows))
         assert shares[0] == shares[1]
 
 
 def test_two_processes_of_a_silo_know_each_others_groups(tmp_path: Path) -> None:
-    one, other = begun(tmp_path)[0], begun(tmp_path)[0]
+    one, other = begun(tmp_path), begun(tmp_path)
     base = list(range(100, 120))
     assert share_ill(one, 0, base) == share_ill(other, 1, [*base, 3])
 
@@ -200,12 +205,12 @@ def test_a_silo_that_begins_anew_takes_the_same_groups_again(tmp_path: Path) -> 
     """What was asked is answered as before, after whatever was asked since."""
 
     def replayed() -> list[tuple[float, float]]:
-        bank, _ = begun(tmp_path)
+        bank = begun(tmp_path)
         groups = (range(100, 120), range(90, 125), range(7, 200, 3))
         return [share_ill(bank, at, list(rows)) for at, rows in enumerate(groups)]
 
     first = replayed()
-    bank, _ = begun(tmp_path)
+    bank = begun(tmp_path)
     for at in range(8):
         share_ill(bank, 10 + at, list(range(at, 300, 2 + at)))
     assert replayed() == first
@@ -222,7 +227,7 @@ def test_a_sum_that_was_not_answered_binds_nobody(tmp_path: Path) -> None:
 
 
 def test_what_a_silo_remembers_is_its_own(tmp_path: Path) -> None:
-    bank, _ = begun(tmp_path)
+    bank = begun(tmp_path)
     share_ill(bank, 0, list(range(100, 120)))
     folder = tmp_path / "log.memory"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700

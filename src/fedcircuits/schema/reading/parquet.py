@@ -13,6 +13,8 @@ import pandas as pd
 from fedcircuits.arrays import IntArray
 from fedcircuits.errors import SchemaError
 
+# Bytes of a value in memory, by how a file holds it; texts take more.
+_BYTES = {"INT64": 8, "DOUBLE": 8, "INT96": 8, "INT32": 4, "FLOAT": 4, "BYTE_ARRAY": 4}
 # Cells of a batch.
 BATCH_CELLS = 2**21
 
@@ -69,8 +71,59 @@ class ParquetFile:
 
     def read(self) -> pd.DataFrame:
         """Return all rows."""
+        check_size([part.path for part in self._dataset.get_fragments()], str(self.path))
         frame: pd.DataFrame = self._dataset.to_table().to_pandas()
         return frame
+
+
+def check_size(files: Sequence[Any], name: str) -> None:
+    """Raise an error where rows would take more than the machine's memory once they are unpacked.
+
+    A file of some kilobytes can hold a thousand million rows, or one long text in each of many.
+
+    Args:
+        files: paths, or open files, which are left where they were.
+        name: of them all, for the error.
+    """
+    import pyarrow.parquet as pq
+
+    most = memory()
+    size = n_rows = 0
+    for file in files:
+        opened = pq.ParquetFile(file)
+        n_rows += opened.metadata.num_rows
+        fixed, texts = _sizes(opened)
+        if size + fixed <= most < size + fixed + texts:  # how much the texts take shows by reading
+            fixed = 0
+            for batch in opened.iter_batches(batch_size=1024):
+                fixed += batch.nbytes
+                if size + fixed > most:
+                    break
+        size += fixed
+        if size > most:
+            raise SchemaError(
+                f"{name} has {n_rows} rows that take more than the {most / 2**30:.0f} GiB of "
+                "memory here once they are unpacked: take a part of them, or learn from the file "
+                "in batches (fedcircuits learn)"
+            )
+
+
+def _sizes(file: Any) -> tuple[int, int]:
+    """Bytes that the values of a file take at least, and those that its texts may take more."""
+    found = file.metadata
+    columns = [
+        found.row_group(at).column(k)
+        for at in range(found.num_row_groups)
+        for k in range(found.num_columns)
+    ]
+    text = [each for each in columns if each.physical_type == "BYTE_ARRAY"]
+    least = sum(each.num_values * _BYTES.get(each.physical_type, 0) for each in columns)
+    return least, sum(each.num_values * each.total_uncompressed_size for each in text)
+
+
+def memory() -> int:
+    """Return the bytes of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def is_parquet(data: object) -> bool:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from fedcircuits.errors import SchemaError
 from fedcircuits.schema.reading.csv_file import read_csv
-from fedcircuits.schema.reading.parquet import ParquetFile, is_parquet
+from fedcircuits.schema.reading.parquet import ParquetFile, check_size, is_parquet
 
 _RAGGED = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
 Data = (
@@ -123,6 +123,8 @@ def _from_file(file: IO[bytes], name: str = "the file", sep: str | None = None) 
     file.seek(0)
     try:
         if start == b"PAR1":
+            check_size([file], name)
+            file.seek(0)
             return pd.read_parquet(file)
         frame = read_csv(file, sep, name)
     except SchemaError:
