@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from fedcircuits.errors import StorageError
+from fedcircuits.federation.client.mailbox import Mailbox
+from fedcircuits.federation.wire import requests as m
 from fedcircuits.federation.wire.sealing import Header, SealingKey
 from row_recovery import by_rule, table
 
@@ -59,3 +61,34 @@ def test_a_passive_server_finds_no_row_in_sealed_scores() -> None:
     assert found == 0
     _, n_rows, _, found = by_rule("em", rows)
     assert found > 0.9 * n_rows
+
+
+def test_values_sealed_for_the_same_request_are_the_same_bytes() -> None:
+    """A run that is repeated sends the same; nobody sees whether values change with a request."""
+    own, other = SealingKey(b"one" * 9), SealingKey(b"two" * 9)
+    values = np.arange(50.0)
+    first = own.seal(values, other.public, HEADER, "asked")
+    again = SealingKey(b"one" * 9).seal(values, other.public, HEADER, "asked")
+    assert again.tobytes() == first.tobytes()
+    assert (other.open(first, own.public, HEADER) == values).all()
+    seen = {first.tobytes()[:44]}  # keys and nonces
+    for more, asked in ((values, "other"), (values + 1, "asked"), (values[:9], "asked")):
+        seen.add(own.seal(more, other.public, HEADER, asked).tobytes()[:44])
+    seen.add(own.seal(values, SealingKey().public, HEADER, "asked").tobytes()[:44])
+    seen.add(own.seal(values, other.public, replace(HEADER, step="x"), "asked").tobytes()[:44])
+    assert len(seen) == 6
+
+
+def test_what_a_client_seals_after_other_requests_shows_no_equality() -> None:
+    box, other = Mailbox("a", SealingKey(b"one" * 9), None), SealingKey(b"two" * 9)
+    box.begin()
+    keys = {"a": box.key.public, "b": other.public}
+    box.meet(m.Peers(keys, {"a": box.public_key().nonce, "b": ""}))
+    found, values = [], np.zeros(9)
+    for changed in (b"one tilt", b"another"):
+        box.note("take_tilt", changed, changes=True)
+        box.note("score_tilt", b"the same", changes=False)
+        one, two = (box.seal(values, other.public, "scores", "step", "rows") for _ in range(2))
+        assert one.values.tobytes() == two.values.tobytes()
+        found.append(one.values.tobytes())
+    assert found[0] != found[1]

@@ -133,8 +133,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         self._groups, self._models, self._tilts, self._tilted = {}, {}, {}, {}
         self._normalisers_of = {}
         self._counted = {}
-        self._sessions = Sessions(name)
-        self._branches = Branches(name)
+        self._sessions, self._branches = Sessions(name), Branches(name)
         self._replies = KeptReplies()
 
     def handle(self, verb: str, payload: bytes) -> bytes:
@@ -147,6 +146,7 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
             kept = self._replies.find(declared, request, payload)
             if kept is not None:
                 return kept
+            self._mail.note(verb, payload, changes=declared.changes_state)
             with one_thread() if declared.costly else nullcontext():
                 reply = HANDLERS[verb](self, request)
             answer = reply.to_bytes(answers=m.request_name(self.name, verb, payload))

@@ -62,11 +62,24 @@ class Mailbox:
         self._pins = pins
         self._peers: dict[str, str] = {}
         self._nonce = ""
+        self._changes = self._asked = ""  # digests of requests: those before, and this one too
         self._used: dict[str, str] = {}  # digest of the values that were opened, by step
 
     def begin(self, *state: bytes | memoryview) -> None:
         """Begin a run: other agreed columns or other rows make another run of it."""
         self._nonce = fingerprint(self.key.own("run"), *state)[:32]
+
+    def note(self, verb: str, payload: bytes, *, changes: bool) -> None:
+        """Note what is asked now: what is sealed follows from it and from what changed the client.
+
+        Args:
+            verb: of the request.
+            payload: its bytes.
+            changes: whether it changes the client.
+        """
+        self._asked = fingerprint(self._changes.encode(), verb.encode(), payload)
+        if changes:
+            self._changes = self._asked
 
     def public_key(self) -> m.PublicKey:
         """Return this client's public key and the nonce of its run, for the other clients."""
@@ -113,7 +126,7 @@ class Mailbox:
                 "values are sealed for clients of the run alone, found a strange key"
             )
         header = Header(self.run, self._client, names[key], purpose, step, rows)
-        return m.Sealed(self.key.seal(values, key, header))
+        return m.Sealed(self.key.seal(values, key, header, self._asked or None))
 
     def open(self, step: str, pieces: Sequence[Expected]) -> list[Any]:
         """Return what the pieces of one step say, in their order.

@@ -233,6 +233,7 @@ class Server(Holdings):
         plans = {c: replace(plan, columns=list(self.held[c])) for c in self.clients}
         # Of the plan, so that a run that is begun again asks for the same digests.
         self.salt = fingerprint(*(each.to_bytes() for each in plans.values()))[:32]
+        self._nonce = fingerprint(b"steps", self.salt.encode())[:16]
         for client, reply in self._call_or_drop(m.PROPOSE, plans).items():
             for name, why in reply.struck.items():
                 self.struck.setdefault(name, {})[client] = why
@@ -312,7 +313,8 @@ class Server(Holdings):
     def next_step(self) -> str:
         """Return a name for what clients seal next for one message, never given before."""
         self._n_steps += 1
-        return f"{self._nonce}-{self._n_steps}"
+        among = fingerprint(*(client.encode() for client in self.clients))[:8]
+        return f"{self._nonce}-{among}-{self._n_steps}"
 
     def _group_secret(self) -> tuple[str, dict[str, str]]:
         """The client that draws what digests are keyed with, and that secret, wrapped for each."""

@@ -1,9 +1,9 @@
 """Values that one client sends another past the server, which relays ciphertext.
 
-X25519 agrees on two secrets with the recipient's key: one with a fresh key of the sender, one with
-the sender's own, which shows who it was. HKDF-SHA256 derives the key of AES-256-GCM from both, and
-what the values are (`Header`) is authenticated with them: changed, swapped, replayed or forged ones
-cannot be opened. A client's own key is made where the client runs and never leaves it: from the
+X25519 agrees on two secrets with the recipient's key: one with a key of this message alone, one
+with the sender's own, which shows who it was. HKDF-SHA256 derives the key of AES-256-GCM from both,
+and what the values are (`Header`) is authenticated with them: changed, swapped, replayed or forged
+ones cannot be opened. A client's own key is made where the client runs and never leaves it: from the
 operating system's generator, or from a secret of the client's that outlives it. A server that
 passes off its own key as a client's is not detected here, but by pins (`checked_peers`).
 """
@@ -11,6 +11,7 @@ passes off its own key as a client's is not detected here, but by pins (`checked
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 import string
@@ -84,25 +85,39 @@ class SealingKey:
         """What others seal values with, as hexadecimal digits."""
         return self._private.public_key().public_bytes_raw().hex()
 
-    def seal(self, values: FloatArray | Bytes, public: str, header: Header) -> Bytes:
+    def seal(
+        self, values: FloatArray | Bytes, public: str, header: Header, asked: str | None = None
+    ) -> Bytes:
         """Return values as bytes that only the holder of a key can read, and only as mine.
 
         Args:
             values: any shape; bytes travel as they are, anything else as numbers of 8 bytes.
             public: key of the recipient, as hexadecimal digits.
             header: what the values are; the recipient must expect the same.
+            asked: digest of all that the values follow from besides the sender's own rows. The same
+                values are the same bytes then, so that a run that is repeated sends the same
+                requests, which are known and cost nothing. Without it they look different each
+                time: else whoever changes what they follow from would see whether they changed.
         """
         recipient = _public(public)
-        fresh = X25519PrivateKey.generate()
-        sender = fresh.public_key().public_bytes_raw()
-        secrets = fresh.exchange(recipient), self._private.exchange(recipient)
-        key = _derived(secrets, sender, self.public, public)
         kind = int(values.dtype == np.uint8)
         shape = np.array([values.ndim + AXES * kind, *values.shape], dtype="<i8").tobytes()
         plain = shape + np.ascontiguousarray(values, dtype=KINDS[kind]).tobytes()
-        nonce = os.urandom(NONCE_BYTES)
-        sealed = sender + nonce + AESGCM(key).encrypt(nonce, plain, header.encoded())
+        what = header.encoded()
+        drawn = os.urandom(64) if asked is None else self._drawn(asked, public, what, plain)
+        fresh, nonce = X25519PrivateKey.from_private_bytes(drawn[:KEY_BYTES]), drawn[-NONCE_BYTES:]
+        sender = fresh.public_key().public_bytes_raw()
+        secrets = fresh.exchange(recipient), self._private.exchange(recipient)
+        key = _derived(secrets, sender, self.public, public)
+        sealed = sender + nonce + AESGCM(key).encrypt(nonce, plain, what)
         return np.frombuffer(sealed, dtype=np.uint8)
+
+    def _drawn(self, asked: str, public: str, what: bytes, plain: bytes) -> bytes:
+        """Bytes for one message that nobody else can draw."""
+        found = hmac.new(self.own("fresh keys"), digestmod="sha512")
+        for part in (asked.encode(), public.encode(), what, plain):
+            found.update(len(part).to_bytes(8, "little") + part)
+        return found.digest()
 
     def open(self, sealed: Bytes, public: str, header: Header) -> Any:
         """Return the values that `seal` was given; anything else is a `StorageError`.
