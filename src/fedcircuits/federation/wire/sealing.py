@@ -3,8 +3,8 @@
 X25519 agrees on two secrets with the recipient's key: one with a key of this message alone, one
 with the sender's own, which shows who it was. HKDF-SHA256 derives the key of AES-256-GCM from both,
 and what the values are (`Header`) is authenticated with them: changed, swapped, replayed or forged
-ones cannot be opened. A client's own key is made where the client runs and never leaves it: from the
-operating system's generator, or from a secret of the client's that outlives it. A server that
+ones cannot be opened. A client's own key is made where the client runs and never leaves it: from
+the operating system's generator, or from a secret of the client's that outlives it. A server that
 passes off its own key as a client's is not detected here, but by pins (`checked_peers`).
 """
 
