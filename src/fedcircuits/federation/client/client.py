@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedcircuits.arrays import Arrays, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.contracts import Rounds
 from fedcircuits.errors import ClientError, FedcircuitsError
@@ -24,11 +23,10 @@ from fedcircuits.federation.client.classifiers import train_classifier
 from fedcircuits.federation.client.clustering import (
     cluster_rows,
     drawn_classes,
-    strata_of_label,
     unnamed,
 )
 from fedcircuits.federation.client.dispatch import HANDLERS, KeptReplies, handles, seconds_since
-from fedcircuits.federation.client.federated_kmeans import Cells
+from fedcircuits.federation.client.federated_kmeans import Cells, KMeans
 from fedcircuits.federation.client.jobs import (
     CLASS,
     Models,
@@ -67,10 +65,8 @@ from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.native.threads import one_thread
 from fedcircuits.schema import Schema, Table
 
-MOST_CELLS = 2**22  # of a table of counts
 
-
-class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
+class Client(Aligning, KMeans, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
     """One member of a federation.
 
     Args:
@@ -235,65 +231,6 @@ class Client(Aligning, Heads, ScoresHeads, HeadsAcross, Validation, Coding):
         self._groups[request.group] = classes
         counts = np.bincount(classes[classes >= 0], minlength=n_classes)
         return m.Ready(len(classes), [float(c) for c in counts])
-
-    @handles(m.START)
-    def _start(self, request: m.AskStart) -> m.Start:
-        """Centres of this client's own clusters: means of at least min_rows rows each."""
-        table = self._have().columns([c for c in request.columns if c != self._label])
-        rng = named_rng(self._seed, self.name, "start")
-        return self._cells.start(table, self._strata(request.within_label), request, rng)
-
-    def _strata(self, within_label: bool, *, unknown: bool = False) -> IntArray:
-        """(n,) the label of every row where clusters are to be within it."""
-        return (
-            strata_of_label(self._have(), self._label, unknown)
-            if within_label
-            else np.zeros(len(self._have()), dtype=int)
-        )
-
-    @handles(m.CENTRES)
-    def _centres(self, request: m.AskCentres) -> m.CentreSums:
-        """One round of federated k-means on the shared columns."""
-        sums = self._near(request)[1]
-        if request.masked_with:
-            sums = self._mail.mask(sums, request, request.masked_with)
-        return m.CentreSums(sums)
-
-    @handles(m.ANCHOR_ROWS)
-    def _anchor_rows(self, request: m.AskAnchorRows) -> m.AnchorRows:
-        """How many rows are around the centres that were agreed on."""
-        index, sums = self._near(request)
-        counted = np.ones(index.size, dtype=bool)
-        counted[self._aligned.chosen(request.elsewhere)] = False
-        counted = self._parts.chosen(counted)
-        rows = sums["rows"]
-        once = np.bincount(index[(index >= 0) & counted], minlength=rows.size).astype(float)
-        # Neither those counted here nor those counted elsewhere are a group that is too small.
-        once = np.where(once < self._least, 0.0, once)
-        return m.AnchorRows(rows, np.where(rows - once < self._least, rows, once))
-
-    def _near(self, request: m.AskCentres | m.AskAnchorRows) -> tuple[IntArray, Arrays]:
-        """The centre of every row (n,), kept as a grouping, and sums around the centres."""
-        table = self._have().columns([c for c in request.columns if c != self._label])
-        strata = self._strata(request.within_label)
-        index, sums = self._cells.sums_around(table, strata, request)
-        self._groups[request.group] = index
-        return index, sums
-
-    @handles(m.TABLE_OF)
-    def _table_of(self, request: m.AskTable) -> m.JointTable:
-        """How often parts of one grouping meet anchors."""
-        a, k = self._groups[request.anchors], self._groups[request.group]
-        if not 0 < request.n_anchors * request.n_clusters <= MOST_CELLS:
-            shape = f"{request.n_anchors} x {request.n_clusters}"
-            raise ClientError(self.name, f"counts at most {MOST_CELLS} cells, not {shape}")
-        counts = np.zeros((request.n_anchors, request.n_clusters))
-        known = (a >= 0) & (k >= 0)
-        np.add.at(counts, (a[known], k[known]), 1.0)
-        found: Arrays = {"counts": np.where(counts < self._least, 0.0, counts)}
-        if request.masked_with:
-            found = self._mail.mask({"counts": counts}, request, request.masked_with)
-        return m.JointTable(found)
 
     # --- training ---------------------------------------------------------------------------------
 

@@ -11,11 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 from fedcircuits.arrays import Arrays, IntArray
+from fedcircuits.errors import ClientError
 from fedcircuits.federation.client.clustering import cluster_rows, features, nearest_centres
+from fedcircuits.federation.client.dispatch import handles
 from fedcircuits.federation.client.rows.parts import Parts
+from fedcircuits.federation.client.state import ClientState
 from fedcircuits.federation.wire import requests as m
+from fedcircuits.federation.wire.seeds import named_rng
 from fedcircuits.schema import Table
 
+MOST_CELLS = 2**22  # of a table of counts
 LEAST_ROWS = 5  # of any sum that is sent, whatever the server asks for
 
 
@@ -94,6 +99,63 @@ class Cells:
         """The groups of rows (n,), -1 for those of too few."""
         counts = np.bincount(groups)
         return np.where(counts[groups] >= self.least, groups, -1)
+
+
+class KMeans(ClientState):
+    """The part of a client that takes part in federated k-means and counts what it found."""
+
+    _cells: Cells
+
+    @handles(m.START)
+    def _start(self, request: m.AskStart) -> m.Start:
+        """Centres of this client's own clusters: means of at least min_rows rows each."""
+        table = self._have().columns([c for c in request.columns if c != self._label])
+        rng = named_rng(self._seed, self.name, "start")
+        return self._cells.start(table, self._strata(request.within_label), request, rng)
+
+    @handles(m.CENTRES)
+    def _centres(self, request: m.AskCentres) -> m.CentreSums:
+        """One round of federated k-means on the shared columns."""
+        sums = self._near(request)[1]
+        if request.masked_with:
+            sums = self._mail.mask(sums, request, request.masked_with)
+        return m.CentreSums(sums)
+
+    @handles(m.ANCHOR_ROWS)
+    def _anchor_rows(self, request: m.AskAnchorRows) -> m.AnchorRows:
+        """How many rows are around the centres that were agreed on."""
+        index, sums = self._near(request)
+        counted = np.ones(index.size, dtype=bool)
+        counted[self._aligned.chosen(request.elsewhere)] = False
+        counted = self._parts.chosen(counted)
+        rows = sums["rows"]
+        once = np.bincount(index[(index >= 0) & counted], minlength=rows.size).astype(float)
+        # Neither those counted here nor those counted elsewhere are a group that is too small.
+        once = np.where(once < self._least, 0.0, once)
+        return m.AnchorRows(rows, np.where(rows - once < self._least, rows, once))
+
+    def _near(self, request: m.AskCentres | m.AskAnchorRows) -> tuple[IntArray, Arrays]:
+        """The centre of every row (n,), kept as a grouping, and sums around the centres."""
+        table = self._have().columns([c for c in request.columns if c != self._label])
+        strata = self._strata(request.within_label)
+        index, sums = self._cells.sums_around(table, strata, request)
+        self._groups[request.group] = index
+        return index, sums
+
+    @handles(m.TABLE_OF)
+    def _table_of(self, request: m.AskTable) -> m.JointTable:
+        """How often parts of one grouping meet anchors."""
+        a, k = self._groups[request.anchors], self._groups[request.group]
+        if not 0 < request.n_anchors * request.n_clusters <= MOST_CELLS:
+            shape = f"{request.n_anchors} x {request.n_clusters}"
+            raise ClientError(self.name, f"counts at most {MOST_CELLS} cells, not {shape}")
+        counts = np.zeros((request.n_anchors, request.n_clusters))
+        known = (a >= 0) & (k >= 0)
+        np.add.at(counts, (a[known], k[known]), 1.0)
+        found: Arrays = {"counts": np.where(counts < self._least, 0.0, counts)}
+        if request.masked_with:
+            found = self._mail.mask({"counts": counts}, request, request.masked_with)
+        return m.JointTable(found)
 
 
 def _key(

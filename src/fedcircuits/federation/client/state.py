@@ -11,6 +11,7 @@ from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.density import Density
 from fedcircuits.density.tilt import Tilt
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.federation.client.clustering import strata_of_label
 from fedcircuits.federation.client.jobs import labels
 from fedcircuits.federation.client.mailbox import Mailbox
 from fedcircuits.federation.client.own_learner import OwnLearner
@@ -96,3 +97,11 @@ class ClientState:
     def _classes(self) -> tuple[IntArray, BoolArray]:
         """(n,) class of every row, and whether it is known."""
         return labels(self._have(), self._label, self.name)
+
+    def _strata(self, within_label: bool, *, unknown: bool = False) -> IntArray:
+        """(n,) the label of every row where clusters are to be within it."""
+        return (
+            strata_of_label(self._have(), self._label, unknown)
+            if within_label
+            else np.zeros(len(self._have()), dtype=int)
+        )

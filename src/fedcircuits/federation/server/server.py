@@ -25,7 +25,13 @@ from fedcircuits.federation.wire.ids import fingerprint, numbered, without_few
 from fedcircuits.federation.wire.ledger import Ledger
 from fedcircuits.federation.wire.packing import pack_choice
 from fedcircuits.federation.wire.seeds import named_rng
-from fedcircuits.federation.wire.transport import Transport, in_waves, why_away, why_failed
+from fedcircuits.federation.wire.transport import (
+    RefusedError,
+    Transport,
+    in_waves,
+    why_away,
+    why_failed,
+)
 from fedcircuits.federation.wire.verbs import Verb
 from fedcircuits.schema import Schema
 
