@@ -35,6 +35,11 @@ MODULES: dict[str, tuple[str, ...]] = {
         "federation/wire/test_messages.py",
         "test_full_disk.py",
     ),
+    "federation/client/memory.py": ("federation/attacks/test_restarted_silo.py",),
+    "federation/client/rows/parts.py": (
+        "federation/client/test_parts.py",
+        "federation/attacks/test_restarted_silo.py",
+    ),
     "federation/plan/weights.py": ("federation/plan/test_weights.py",),
     "federation/policy/audit.py": ("federation/policy/test_policy_guard.py", "test_full_disk.py"),
     "federation/policy/guard.py": (

@@ -240,3 +240,13 @@ def test_what_a_silo_remembers_is_its_own(tmp_path: Path) -> None:
     broken.ask("align", m.Align(np.arange(N)), m.Ready)
     told = broken.ask("name_rows", m.NameRows("rows", np.zeros(0, dtype=np.uint8)), m.Ready)
     assert isinstance(told, str)  # what cannot be read is not forgotten
+
+
+def test_what_cannot_be_remembered_is_not_answered(tmp_path: Path) -> None:
+    bank = begun(tmp_path)
+    (tmp_path / "log.memory").write_text("no folder")
+    told = bank.ask("name_rows", m.NameRows("rows", np.zeros(0, dtype=np.uint8)), m.Ready)
+    assert isinstance(told, str)
+    assert isinstance(centres_of(bank, 0.8), str)
+    (tmp_path / "log.memory").unlink()
+    assert isinstance(centres_of(bank, 0.8), m.CentreSums)
