@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import fedcircuits as fc
 from contracts.engine import table
 from fedcircuits.cli.app import app
-from fedcircuits.errors import QueryError
+from fedcircuits.errors import QueryError, UnknownCategoryError
 from fedcircuits.schema.events.parse import from_json, from_text
 from fedcircuits.serving.questions import Limits, Questions
 
@@ -109,3 +109,15 @@ def test_what_is_no_event_is_said(model: fc.Density) -> None:
         from_json({"betwen": [1, 2]})
     with pytest.raises(QueryError, match="low, high"):
         from_json({"between": 3})
+
+
+@pytest.mark.parametrize("text", ["True", "true", "TRUE", "1"])
+def test_truth_is_written_as_shells_and_json_write_it(text: str) -> None:
+    rows = pd.DataFrame({"told": [True, False, False] * 20, "x": range(0, 120, 2)})
+    model = fc.learn(rows, learner="factorised", drop="x")
+    expected = model.probability({"told": True})
+    assert model.probability(dict([from_text(model.schema, f"told={text}", "--given")])) == expected
+    other = dict([from_text(model.schema, f"told!={text}", "--given")])
+    assert model.probability(other) == pytest.approx(1 - expected, abs=1e-12)
+    with pytest.raises(UnknownCategoryError, match="expected one of False, True.*found 'tru'"):
+        model.probability(dict([from_text(model.schema, "told=tru", "--given")]))

@@ -210,6 +210,14 @@ def test_any_magnitude_integrates_to_one(size: float) -> None:
         assert mass_of_state(grid, state) == pytest.approx(1.0, abs=1e-9), state
 
 
+def test_moments_of_the_smallest_numbers_are_finite() -> None:
+    grid = Grid(np.array([]), np.array([0.0, 4e-310, 9e-310]), tails=(0.0, 1e-310))
+    for order in (1, 2, 3):
+        assert np.isfinite(grid.moments(order)).all()
+    assert 0 < grid.moments(1)[0] < 4e-310
+    assert np.isfinite(grid.variances()).all()
+
+
 def test_arrays_of_a_grid_cannot_be_changed() -> None:
     mine = np.array([0.0, 1.0])
     grid = Grid(np.array([]), mine)

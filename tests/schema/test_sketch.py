@@ -410,6 +410,34 @@ def test_a_grid_agreed_over_groups_keeps_mean_and_spread_of_a_long_tail(
     assert masses @ grid.moments(1) == pytest.approx(x[outer].mean(), rel=0.15)
 
 
+def test_points_of_a_skewed_group_stay_above_the_group_below() -> None:
+    few = np.array([0.8, 0.85, 0.9, 0.95, 1.1, 1.29, 1.33, 1.35, 1.91, 5.03, 7, 9, 19, 20, 43.0])
+    sketch = Sketch.of(np.concatenate([np.zeros(2000), few]), min_rows=5)
+    assert sketch.points.size == 3
+    points = Sketch.merge([sketch]).points
+    assert points.sum() == pytest.approx(few.sum())
+    assert points.min() > 0.75  # even places of the second group would begin at .14
+    # A single group has no neighbour to stay clear of.
+    alone = Sketch.merge([Sketch.of(np.concatenate([np.zeros(2000), few[-5:]]), min_rows=5)])
+    assert alone.points.mean() == pytest.approx(few[-5:].mean())
+
+
+@pytest.mark.parametrize("rows", [35, 60])
+def test_a_tail_that_carries_the_spread_has_rows_enough_to_be_counted(rows: int) -> None:
+    """One client, so that nothing but how many rows lie beyond the edge is unknown."""
+    off = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        x = np.concatenate([np.zeros(3500 - rows), np.round(rng.pareto(1.0, rows), 2) + 0.01])
+        grid = Sketch.merge([Sketch.of(x, min_rows=5)]).to_grid(decimals=2)
+        mass = np.bincount(grid.encode(x), minlength=grid.n_states) / x.size
+        mean = mass @ grid.moments(1)
+        spread = np.sqrt(mass @ (grid.variances() + (grid.moments(1) - mean) ** 2))
+        off.append(spread / x.std() - 1)
+    assert np.abs(off).max() < 0.1
+    assert np.abs(off).mean() < 0.016
+
+
 @pytest.mark.parametrize("integer", [False, True])
 @pytest.mark.parametrize("shape", ["heap", "two heaps", "even", "below"])
 def test_rows_far_out_that_lie_close_keep_the_spread_of_their_column(

@@ -63,7 +63,8 @@ def scores(
     if prior is None:
         single: dict[str, Density] = {name: model.marginal([name]) for name in known}
     else:
-        columns = prior[list(model.schema.names)]
+        # A value has the probability that there is one, as in the model.
+        columns = model.schema.mark_missing(prior[list(model.schema.names)])
         single = dict.fromkeys(known, learn(columns, learner="factorised", schema=model.schema))
     alone = [single[name].mean_log_prob(rows[[name]], unknown="missing") for name in known]
     found: dict[str, Any] = {

@@ -46,6 +46,7 @@ _COMPARED: dict[str, Callable[[Any], Event]] = {
     ">": above,
     ">=": partial(above, inclusive=True),
 }
+_TRUTH = {"False", "True"}
 DEEPEST = 50  # events within events
 _FORMS = "NAME=VALUE, NAME=LOW..HIGH, NAME=ONE|OTHER, NAME>VALUE (or >=, <, <=, !=)"
 _KEYS: dict[str, Callable[[Any], Event]] = {
@@ -141,6 +142,8 @@ def _value(variable: Variable, text: str, option: str) -> Any:
     """Text as a value of the variable's kind."""
     if variable.is_coded:
         by_text = {str(category): category for category in variable.categories}
+        if by_text.keys() == _TRUTH and text.capitalize() in by_text:
+            return by_text[text.capitalize()]  # JSON and shells write true and false
         if text in by_text or variable.numbers is None:
             return by_text.get(text, text)
     bare = text.strip()
@@ -152,6 +155,8 @@ def _value(variable: Variable, text: str, option: str) -> Any:
         if not variable.is_coded and variable.time is not None:
             return bare
     found = [float(number[0]) for sign in ".," if (number := plain_number(bare, sign)) is not None]
+    if not found and variable.is_coded:
+        return text  # no category either: refused with those that there are
     if not found:
         more = f"; one condition for each {option}" if any(op in bare for op in _OPERATORS) else ""
         raise QueryError(f"{option} {variable.name}: expected a number, found {text!r}{more}")

@@ -34,7 +34,8 @@ def points_apart(
     group that would reach there falls off upwards.
 
     Evenly apart; an outer group wider than its neighbour is a tail: it begins where the neighbour
-    ends and falls off outwards. One or two groups that spread less than the values beside them that
+    ends and falls off outwards. So does another that would reach beyond a neighbour's mean. One or
+    two groups that spread less than the values beside them that
     repeat are what is left of these: they stay, so that a column of few values has a state each.
 
     Args:
@@ -50,17 +51,23 @@ def points_apart(
     if means.size < FEW_GROUPS and spreads.max(initial=0.0) <= among:
         return means, rows, spreads
     values, sizes = [], []
+    gaps = np.diff(means)
     for at, (mean, count, spread) in enumerate(zip(means, rows, spreads, strict=True)):
         n = min(max(round(count), 1), MOST_APART) if spread > 0 else 1
         places, width = _even_places(n)
         away = spread / width * places
-        if means.size > 1 and at in (0, means.size - 1):
-            beside = 1 if at == 0 else means.size - 2
-            if spread > spreads[beside]:
+        beside = gaps[max(at - 1, 0) : at + 1]  # to the means of the neighbours
+        if beside.size == 1:  # an outer group
+            next_to = 1 if at == 0 else at - 1
+            if spread > spreads[next_to]:
                 # Rows of the neighbour, which is narrow, end about here.
-                room = max(abs(mean - means[beside]) - EVEN_END * spreads[beside], spread / 8)
+                room = max(beside[0] - EVEN_END * spreads[next_to], spread / 8)
                 away = tail_places(n, room, spread)
                 away = -away[::-1] if at == 0 else away
+        elif beside.size and n > 1 and -away[0] > beside.min():
+            # Rows beyond the mean of a neighbour would be out of order: these fall off to one side.
+            away = tail_places(n, max(beside.min(), spread / 8), spread)
+            away = away if beside[0] <= beside[-1] else -away[::-1]
         if positive and n > 1 and mean + away[0] < 0:
             away = tail_places(n, mean, spread)
         if domain is not None and n > 1:

@@ -7,14 +7,17 @@ import numpy as np
 from fedcircuits.arrays import FloatArray, IntArray
 
 
+LEAST_EXPONENT = -1000  # 2**-e is to be a float, of the smallest numbers too
+
+
 def common_exponent(*arrays: FloatArray) -> IntArray:
-    """The least e with all |values| <= 2**e, place by place.
+    """The least e from LEAST_EXPONENT on with all |values| <= 2**e, place by place.
 
     Powers are taken of values divided by 2**e (which is exact) and multiplied back at the end: what
     is too large for a float becomes infinite only then, and nothing is infinity minus infinity.
     """
     largest = np.max([np.abs(array) for array in arrays], axis=0)
-    return np.asarray(np.frexp(largest)[1], dtype=np.int64)
+    return np.maximum(np.frexp(largest)[1], LEAST_EXPONENT, dtype=np.int64)
 
 
 def times_power(values: FloatArray, exponent: IntArray, order: int) -> FloatArray:

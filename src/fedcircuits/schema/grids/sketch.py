@@ -35,6 +35,9 @@ STANDS_OUT, NEIGHBOURS = 4.0, 5
 HEAVY_SHARE = 0.0025
 OTHERS_SHARE = 0.05  # share of the rows that may be sent as means in a discrete column
 OUTER_SHARE = 0.01  # of the rows (a sixth of those without atoms): outermost groups kept together
+# Of the rows (a third of those without atoms) that an open tail has at least: how many rows of a
+# group lie beyond an edge is known to a few, which count the less the more there are.
+TAIL_SHARE = 0.005
 
 
 def looks_discrete(n_distinct: int, n_rows: float) -> bool:
@@ -163,9 +166,7 @@ class Sketch:
         rest = points[order], point_rows[order], spreads[order]
         groups_of = [outer_rows(s.point_rows) for s in sketches if s.points.size and not s.exact]
         groups = np.array([np.zeros(2), *groups_of])
-        apart_rows = float(point_rows.sum())
-        few = min(OUTER_SHARE * (float(heavy_rows.sum()) + apart_rows), apart_rows / 6)
-        outer = np.maximum(groups.max(axis=0), np.minimum(groups.sum(axis=0), few))
+        outer = _outer(groups, float(point_rows.sum()), float(heavy_rows.sum()))
         seen = [s for s in sketches if s.n_rows > 0]
         positive = np.zeros(int(len(seen) > 0 and all(s.never_below.size for s in seen)))
         return Sketch(heavy, heavy_rows, *rest, ends, exact, outer, positive)
@@ -292,6 +293,20 @@ class Sketch:
         steps = np.maximum(np.diff(distinct), 1e-6 * (highest - lowest))
         steps = steps if steps.size else np.array([spread])
         return float(low) or float(steps[0]), float(high) or float(steps[-1])
+
+
+def _outer(groups: FloatArray, apart: float, others: float) -> FloatArray:
+    """(2,) least rows of the open tails.
+
+    Args:
+        groups: (K, 2) of the outermost groups, lower and upper; of one without rows first.
+        apart: rows of points.
+        others: rows of heavy values.
+    """
+    largest = groups.max(axis=0)
+    kept = np.minimum(groups.sum(axis=0), min(OUTER_SHARE * (apart + others), apart / 6))
+    least = np.where(largest > 0, min(TAIL_SHARE * (apart + others), apart / 3), 0.0)
+    return np.asarray(np.max([largest, kept, least], axis=0))
 
 
 def _steps(x: Any, scale: float) -> Any:
