@@ -119,5 +119,5 @@ def test_truth_is_written_as_shells_and_json_write_it(text: str) -> None:
     assert model.probability(dict([from_text(model.schema, f"told={text}", "--given")])) == expected
     other = dict([from_text(model.schema, f"told!={text}", "--given")])
     assert model.probability(other) == pytest.approx(1 - expected, abs=1e-12)
-    with pytest.raises(UnknownCategoryError, match="expected one of False, True.*found 'tru'"):
+    with pytest.raises(UnknownCategoryError, match=r"expected one of False, True.*found 'tru'"):
         model.probability(dict([from_text(model.schema, "told=tru", "--given")]))

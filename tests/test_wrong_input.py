@@ -327,6 +327,10 @@ def test_there_are_enough_cases() -> None:
         ({"head": "yes"}, "is True or False or None, found 'yes'"),
         ({"aim": "speed"}, "is 'label' or 'density', found 'speed'"),
         ({"validation_share": None}, "is a number >= 0, found None"),
+        ({"min_rows": 0}, "'min_rows' .* is a whole number >= 1 or None, found 0"),
+        ({"rows_in_memory": 0}, "'rows_in_memory' .* is a whole number >= 1 or None, found 0"),
+        ({"validation_share": 1.0}, "validation_share is a share from 0 to below 1, found 1.0"),
+        ({"prior_scale": 0}, "prior_scale is a number above 0, found 0"),
     ],
 )
 def test_options_of_a_learner_are_checked_by_their_type(

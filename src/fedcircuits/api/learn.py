@@ -247,14 +247,15 @@ def make_learner(
     if learner not in learners.BY_NAME:
         raise LearningError(unknown_name("learner", learner, sorted(learners.BY_NAME)))
     kind = getattr(learners, learners.BY_NAME[learner])
-    known = [field.name for field in fields(kind) if field.init]
+    known = {field.name: field for field in fields(kind) if field.init}
     for name in options:
         if name not in known:
             names = option_names(learner)
             raise LearningError(unknown_name("option", name, names, f"learner {learner!r}"))
     kinds = get_type_hints(kind)
     for name, value in options.items():
-        if (expected := _expected(name, value, kinds[name])) is not None:
+        least = known[name].metadata.get("least", 1 if name.startswith("n_") else 0)
+        if (expected := _expected(value, kinds[name], least)) is not None:
             raise LearningError(
                 f"option {name!r} of learner {learner!r} is {expected}, found {value!r}"
             )
@@ -265,8 +266,8 @@ def make_learner(
     return made
 
 
-def _expected(name: str, value: object, kind: Any) -> str | None:
-    """Return what an option takes where a value is none of it, by the option's type."""
+def _expected(value: object, kind: Any, least: int) -> str | None:
+    """Return what an option takes where a value is none of it, by its type and least number."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     words = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
     words[NoneType] = "None"
@@ -276,7 +277,6 @@ def _expected(name: str, value: object, kind: Any) -> str | None:
         return None
     if value in choices or (value is None and NoneType in plain):
         return None
-    least = 1 if name.startswith("n_") else 0
     if isinstance(value, bool | np.bool_):
         right = bool in plain
     elif isinstance(value, int | np.integer | float | np.floating):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Self, get_args
 
 import numpy as np
@@ -53,7 +54,7 @@ from fedcircuits.schema.reading.batches import RowBatches, TableBatches
 MIXED_PRIOR = 0.2
 # What the states share that a client of a federation has no row in: others mostly have some there,
 # and what every client adds is added up, far out in a tail too.
-AGREED_PSEUDO_ROWS = 0.1
+AGREED_PSEUDO_ROWS = 0.03
 # From how many classes on the copies of the tree are made smaller, and how small.
 MANY_CLASSES, MOST_STATES_MANY_CLASSES = 10, 32
 
@@ -111,14 +112,24 @@ class Hclt(LearningAcross):
     smoothing: float | None = None
     class_transitions: bool | None = None
     head: bool | None = None
-    min_rows: int | None = None
+    min_rows: int | None = field(default=None, metadata={"least": 1})
     validation_share: float = 0.1
     prior_scale: float = 1.0
     aim: Aim = "label"
     n_jobs: int | None = None
-    rows_in_memory: int | None = None
+    rows_in_memory: int | None = field(default=None, metadata={"least": 1})
     agreed_schema: bool = False
     progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        faults = []
+        if not 0 <= self.validation_share < 1:
+            share = self.validation_share
+            faults.append(f"validation_share is a share from 0 to below 1, found {share!r}")
+        if not 0 < self.prior_scale < inf:
+            faults.append(f"prior_scale is a number above 0, found {self.prior_scale!r}")
+        if faults:
+            raise LearningError(f"{self.name}: " + "; ".join(faults))
 
     @property
     def name(self) -> str:

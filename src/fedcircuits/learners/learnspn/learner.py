@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal, Self
 
@@ -99,7 +99,7 @@ class LearnSPN:
     """
 
     threshold: float = 0.3
-    min_instances: float = 200
+    min_instances: float = field(default=200, metadata={"least": 1})
     columns: Literal["rdc", "g-test"] = "rdc"
     rows: Literal["kmeans", "em"] = "kmeans"
     n_clusters: int = 2

@@ -6,7 +6,6 @@ import numpy as np
 
 from fedcircuits.arrays import FloatArray, IntArray
 
-
 LEAST_EXPONENT = -1000  # 2**-e is to be a float, of the smallest numbers too
 
 
