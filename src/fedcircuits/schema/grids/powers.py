@@ -16,7 +16,7 @@ def common_exponent(*arrays: FloatArray) -> IntArray:
     is too large for a float becomes infinite only then, and nothing is infinity minus infinity.
     """
     largest = np.max([np.abs(array) for array in arrays], axis=0)
-    return np.maximum(np.frexp(largest)[1], LEAST_EXPONENT, dtype=np.int64)
+    return np.asarray(np.maximum(np.frexp(largest)[1], LEAST_EXPONENT), dtype=np.int64)
 
 
 def times_power(values: FloatArray, exponent: IntArray, order: int) -> FloatArray:
