@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 import fedcircuits as fc
 from contracts.engine import table
 from fedcircuits.cli.app import app
-from fedcircuits.errors import QueryError, UnknownCategoryError
+from fedcircuits.errors import FedcircuitsError, QueryError, UnknownCategoryError
 from fedcircuits.schema.events.parse import from_json, from_text
+from fedcircuits.serving import requests
 from fedcircuits.serving.questions import Limits, Questions
 
 
@@ -121,3 +122,19 @@ def test_truth_is_written_as_shells_and_json_write_it(text: str) -> None:
     assert model.probability(other) == pytest.approx(1 - expected, abs=1e-12)
     with pytest.raises(UnknownCategoryError, match=r"expected one of False, True.*found 'tru'"):
         model.probability(dict([from_text(model.schema, "told=tru", "--given")]))
+
+
+def test_distribution_functions_of_dates_are_asked_in_dates() -> None:
+    days = pd.Timestamp("2026-01-01") + pd.to_timedelta(range(100), "D")
+    rows = pd.DataFrame({"day": days, "x": [0.5, 1.5, 2.0, 4.0] * 25})
+    model = fc.learn(rows, learner="factorised")
+    questions = Questions(model, Limits())
+    how: dict[str, Any] = {"given": None, "rows": None, "impossible": "error", "unknown": "error"}
+    asked_for = ["2026-02-01", "2026-03-01"]
+    found = questions.cdf("day", asked_for, **how)["values"]
+    assert found == [model.cdf("day", asked_for).tolist()]
+    body = requests.Cdf.model_validate({"name": "day", "x": asked_for})
+    assert body.x == asked_for
+    assert requests.Cdf.model_validate({"name": "x", "x": [1, 2.5]}).x == [1, 2.5]
+    with pytest.raises(FedcircuitsError, match="'tall'"):
+        questions.cdf("x", ["tall"], **how)

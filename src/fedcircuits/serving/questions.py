@@ -147,7 +147,7 @@ class Questions:
         )
         return _answer({"values": _listed(found)})
 
-    def cdf(self, name: str, x: Sequence[float], **how: Any) -> Answer:
+    def cdf(self, name: str, x: Sequence[float | str], **how: Any) -> Answer:
         """P(name <= x | evidence): a list over x for each row of evidence."""
         return self._at_points("cdf", name, x, **how)
 
@@ -163,7 +163,7 @@ class Questions:
         self,
         what: str,
         name: str,
-        points: Sequence[float],
+        points: Sequence[float | str],
         given: Row | None,
         rows: Rows | None,
         impossible: str,

@@ -107,7 +107,9 @@ class Probability(_WithEvidence):
 class Cdf(Variance):
     """Probability that a number is at most x given evidence: P(name <= x | evidence)."""
 
-    x: Annotated[list[float], Field(min_length=1, description="where: P(name <= x)")]
+    x: Annotated[
+        list[float | str], Field(min_length=1, description="where, numbers or dates: P(name <= x)")
+    ]
 
 
 class Quantile(Variance):

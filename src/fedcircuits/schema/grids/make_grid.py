@@ -37,8 +37,9 @@ CUT_ROUNDS = 4
 # Share of all squares about the mean that the rows of a bin may have about theirs, in a grid whose
 # states are predicted.
 SQUARES = 5e-4
-# A column of atoms all but equal gets a bin around them of this share of their size.
-PAD = 0.05
+# A column of atoms all but equal (so few floats lie between them) gets a bin around them of this
+# share of their size.
+FEW_FLOATS, PAD = 4096, 0.05
 
 
 def make_grid(
@@ -256,7 +257,7 @@ def _padded(
     """
     low, high = float(edges[0]), float(edges[-1])
     size = max(abs(low), abs(high))
-    if low == high or high - low > 1e-6 * size:
+    if low == high or high - low > FEW_FLOATS * np.spacing(size):
         return edges, tails
     pad = PAD * size
     return np.array([low - pad, high + pad]), (max(tails[0], pad), max(tails[1], pad))
