@@ -67,7 +67,7 @@ class ClientSpec:
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
     missing_values: tuple[object, ...] = ()
-    id_secret: str = ""
+    id_secret: str = field(default="", repr=False)
     label: str | None = None
     policy: Policy | None = None
     key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)

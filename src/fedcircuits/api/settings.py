@@ -65,7 +65,7 @@ class RunSettings(ServerSettings):
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     drop: Sequence[str] = ()
     missing_values: Sequence[object] = ()
-    id_secret: str = ""
+    id_secret: str = field(default="", repr=False)
     trust: Trust | None = None
     policies: Policy | Mapping[str, Policy] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from contracts.engine import table
 from contracts.federations import ID as CUSTOMER
 from contracts.federations import LABEL, local, split
 from fedcircuits import encoding
+from fedcircuits.api.client_spec import ClientSpec
 from fedcircuits.api.federate import LABEL_STAYS
 from fedcircuits.errors import StorageError
 from fedcircuits.federation.wire import requests as m
@@ -254,6 +256,22 @@ def test_rows_asked_by_id_need_the_secret_too() -> None:
     )  # fmt: skip
     asked = pd.DataFrame({CUSTOMER: [IDS[0]]})
     assert fed.log_prob(asked).iloc[0] != 0.0
+
+
+@pytest.mark.parametrize("placement", ["gathered", "remote"])
+def test_a_secret_is_in_no_file_and_not_shown(placement: Any, tmp_path: Path) -> None:
+    typed = "only clients know"
+    fed = federate(
+        planted("vertical"), id=CUSTOMER, learner="factorised", placement=placement,
+        id_secret=typed,
+    )  # fmt: skip
+    for shown in (repr(fed), str(fed), repr(fed.run), str(fed.reveals)):
+        assert typed not in shown
+    spec = ClientSpec("a", planted("vertical")["a"], "factorised", id=CUSTOMER, id_secret=typed)
+    assert typed not in repr(spec)
+    if placement == "gathered":
+        fed.save(tmp_path / "model.fc")
+        assert typed.encode() not in (tmp_path / "model.fc").read_bytes()
 
 
 def test_every_rule_says_what_leaves_a_client() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -41,7 +41,7 @@ class RemoteCircuit(FederatedCircuit):
         gone: variables of clients that are away; evidence on them is ignored.
     """
 
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     gone: frozenset[str] = frozenset()
 
     def _facts(self) -> dict[str, Any]:
