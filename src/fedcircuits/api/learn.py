@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedcircuits import learners
+from fedcircuits.api.option_types import expected_of, least_of
 from fedcircuits.api.progress import Progress, shown
 from fedcircuits.density import Density, Learner
 from fedcircuits.density.contracts import LearnsBatches
@@ -94,6 +93,11 @@ def learn(
                 rows = _in_batches(file, label, drop, missing_values, *given)
                 return _naming_label(made.fit_batches(rows, rng), label)
             data = file.read()
+    for what, given_list in (("drop", drop), ("missing_values", missing_values)):
+        if not isinstance(given_list, str | Collection):
+            raise LearningError(f"{what} is a list of texts, found {given_list!r}")
+    if schema is not None and not isinstance(schema, Schema):
+        raise LearningError(f"schema is a fc.Schema, found {type(schema).__name__}")
     frame = _dropped(read(data, names), drop)
     _check_no_events(frame)
     if isinstance(label, list | set | dict):
@@ -254,8 +258,7 @@ def make_learner(
             raise LearningError(unknown_name("option", name, names, f"learner {learner!r}"))
     kinds = get_type_hints(kind)
     for name, value in options.items():
-        least = known[name].metadata.get("least", 1 if name.startswith("n_") else 0)
-        if (expected := _expected(value, kinds[name], least)) is not None:
+        if (expected := expected_of(value, kinds[name], least_of(known[name]))) is not None:
             raise LearningError(
                 f"option {name!r} of learner {learner!r} is {expected}, found {value!r}"
             )
@@ -264,32 +267,6 @@ def make_learner(
     except TypeError as error:
         raise LearningError(f"learner {learner!r}: {error}") from None
     return made
-
-
-def _expected(value: object, kind: Any, least: int) -> str | None:
-    """Return what an option takes where a value is none of it, by its type and least number."""
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    words = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
-    words[NoneType] = "None"
-    choices = [each for k in kinds if get_origin(k) is Literal for each in get_args(k)]
-    plain = [k for k in kinds if k in words]
-    if len(plain) + (len(choices) > 0) < len(kinds):  # of a type that is not checked here
-        return None
-    if value in choices or (value is None and NoneType in plain):
-        return None
-    if isinstance(value, bool | np.bool_):
-        right = bool in plain
-    elif isinstance(value, int | np.integer | float | np.floating):
-        whole = isinstance(value, int | np.integer)
-        fits = float in plain or (whole and int in plain)
-        right = bool(fits and math.isfinite(value) and value >= least)
-    else:
-        right = isinstance(value, str) and str in plain
-    if right:
-        return None
-    texts = [words[k] + f" >= {least}" * (k in (int, float)) for k in plain if k is not NoneType]
-    texts += [repr(each) for each in choices] + ["None"] * (NoneType in plain)
-    return " or ".join(texts)
 
 
 def option_names(learner: str) -> list[str]:
@@ -303,7 +280,12 @@ def option_names(learner: str) -> list[str]:
 def _weights(weights: ArrayLike | None, frame: pd.DataFrame) -> Any:
     if weights is None:
         return None
-    array = np.asarray(weights, dtype=float)
+    try:
+        array = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        raise LearningError(
+            f"weights must be {len(frame)} finite numbers >= 0, one a row; found {weights!r}"
+        ) from None
     if array.shape != (len(frame),) or not np.isfinite(array).all() or (array < 0).any():
         raise LearningError(
             f"weights must be {len(frame)} finite numbers >= 0, one a row; found {array.shape}"

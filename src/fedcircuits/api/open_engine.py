@@ -17,6 +17,7 @@ from fedcircuits.api.watched import Stages
 from fedcircuits.engines import DeclaresOptions, HasRowsThere, LocalEngine, engine_named
 from fedcircuits.errors import FedcircuitsWarning, FederationError, unknown_name
 from fedcircuits.federation.policy.policy import Policy
+from fedcircuits.federation.server.circuit_builder import SERVER
 from fedcircuits.federation.wire.transport import Transport
 from fedcircuits.schema import Data, Kind, read
 from fedcircuits.schema.numbers import is_number
@@ -55,6 +56,12 @@ def open_engine(
     clients = named_clients(clients)
     if not clients:
         raise FederationError("federate needs at least one client: clients={NAME: rows}")
+    for name in map(str, clients):
+        if not name.strip() or name == SERVER:
+            raise FederationError(
+                f"a client is called by a name of its own, not {SERVER!r}, which is who puts the "
+                f"models together; found {name!r}"
+            )
     options = dict(settings.engine_options)
     if isinstance(engine, DeclaresOptions):
         for name in options:

@@ -21,8 +21,9 @@ Shares = dict[str, pd.DataFrame]
 
 def client_names(n_clients: int) -> list[str]:
     """Return the names of so many clients: "client-1", "client-2", ..."""
-    if n_clients < 1:
-        raise SchemaError(f"a split needs at least one client, found {n_clients}")
+    whole = isinstance(n_clients, int | np.integer) and not isinstance(n_clients, bool)
+    if not whole or n_clients < 1:
+        raise SchemaError(f"a split needs at least one client, a whole number; found {n_clients!r}")
     width = len(str(n_clients))
     return [f"client-{at + 1:0{width}d}" for at in range(n_clients)]
 
@@ -41,7 +42,7 @@ def _rows(frame: pd.DataFrame, owner: IntArray, n_clients: int) -> Shares:
 def iid(frame: pd.DataFrame, n_clients: int, seed: int = 0) -> Shares:
     """Split rows at random into shares of equal size (to one row)."""
     rng = np.random.default_rng(seed)
-    owner = rng.permutation(np.arange(len(frame)) % max(n_clients, 1))
+    owner = rng.permutation(np.arange(len(frame)) % len(client_names(n_clients)))
     return _rows(frame, owner, n_clients)
 
 

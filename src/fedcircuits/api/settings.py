@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import NoneType
 from typing import Any, Literal, Self
 
 from fedcircuits import learners
 from fedcircuits.api.client_spec import CLASSIFIERS, ClientLearner
 from fedcircuits.api.learn import DEFAULT_LEARNER
+from fedcircuits.api.option_types import expected_of, least_of
 from fedcircuits.errors import FederationError, LearningError, unknown_name
 from fedcircuits.federation.agreement import Rule, options_of
+from fedcircuits.federation.agreement.by_name import declared_options
 from fedcircuits.federation.model.ensemble import OPTIONS
 from fedcircuits.federation.policy.policy import Policy
 from fedcircuits.federation.server.settings import ServerSettings
@@ -29,6 +32,18 @@ RENAMED = {
     "label_private": "label_use='used' (label_private=False: label_use='sent', the default)",
 }
 Learners = str | ClientLearner | Mapping[str, str | ClientLearner]
+
+
+# What settings are, where another thing would fail far from here and in other words.
+SHAPES: tuple[tuple[str, tuple[type[Any], ...], str], ...] = (
+    ("id", (str, NoneType), "the name of one column"),
+    ("label", (str, NoneType), "the name of one column"),
+    ("kinds", (Mapping,), "a mapping {COLUMN: kind}"),
+    ("engine_options", (Mapping,), "a mapping {OPTION: value}"),
+    ("policies", (Policy, Mapping), "a policy, or a mapping {CLIENT: policy}"),
+    ("missing_values", (list, tuple), "a list of values"),
+    ("timeout", (int, float, NoneType), "a number of seconds > 0, or None for no limit"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +86,17 @@ class RunSettings(ServerSettings):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for what, shapes, words in SHAPES:
+            if not isinstance(value := getattr(self, what), shapes):
+                raise FederationError(f"{what} is {words}, found {value!r}")
+        if not isinstance(self.agreement, str) and not hasattr(self.agreement, "train"):
+            raise FederationError(
+                f"agreement is the name of a rule or a rule, found {self.agreement!r}"
+            )
+        if not isinstance(self.engine, str | Transport) and not callable(self.engine):
+            raise FederationError(
+                f"engine is the name of an engine, or one that runs, found {self.engine!r}"
+            )
         super().__post_init__()
         if self.placement not in ("gathered", "remote"):
             raise FederationError(f"placement is gathered or remote, found {self.placement!r}")
@@ -81,6 +107,13 @@ class RunSettings(ServerSettings):
         if self.trust not in (None, ONE_OWNER):
             raise FederationError(f"trust is {ONE_OWNER!r} or None, found {self.trust!r}")
         check_secret(self.id_secret)
+        for policy in self.policies.values() if isinstance(self.policies, Mapping) else ():
+            if not isinstance(policy, Policy):
+                raise FederationError(
+                    f"policies holds a policy for each client, found {policy!r}: read a file with "
+                    "fc.Policy.from_toml(path); in a federation file no policies are named, each "
+                    "silo names its own"
+                )
         if isinstance(self.drop, str) or not all(isinstance(name, str) for name in self.drop):
             raise FederationError(f"drop is a list of names of columns, found {self.drop!r}")
         for what in ("id", "label"):
@@ -107,6 +140,15 @@ class RunSettings(ServerSettings):
             if name not in known:
                 settings = [entry.name for entry in fields(self)]
                 raise FederationError(unknown_name("option", name, [*known, *settings]))
+        if self.operation == "mixture" and isinstance(self.agreement, str):
+            declared = declared_options(self.agreement)
+            for name, value in self.options.items():
+                option, kind = declared[name]
+                if (expected := expected_of(value, kind, least_of(option))) is not None:
+                    raise FederationError(
+                        f"option {name!r} of the rule {self.agreement!r} is {expected}, "
+                        f"found {value!r}"
+                    )
 
     @classmethod
     def from_keywords(cls, **given: Any) -> Self:

@@ -20,6 +20,7 @@ MOST_VARIABLES = 40  # in a drawing of dependences
 MOST_NODES = 150  # of a circuit that is drawn node by node
 NAMES_IN_LEAF = 4
 COLOURS = ("#0a7ea4", "#e07a1f", "#2a9d5c", "#8a5bc4", "#c8453b", "#8c7a1f", "#3f63c4", "#b34d8c")
+ENDINGS = (".png", ".svg", ".pdf")
 SERVER_COLOUR = "#7b8794"
 SYMBOLS = "+ mixes models (of rows), \u00d7 multiplies them (of columns); (2x): two such nodes"
 
@@ -272,11 +273,18 @@ def save(path: str | Path, size: tuple[float, float], title: str, paint: Any) ->
         title: written above the drawing.
         paint: a function that draws on axes.
     """
+    if not isinstance(path, str | Path):
+        raise StorageError(f"draw takes the path of a file, found {type(path).__name__}")
     target = Path(path)
+    if target.suffix.lower() not in ENDINGS:
+        raise StorageError(
+            f"the picture {target} cannot be written: its name ends in one of {', '.join(ENDINGS)}"
+        )
     try:
         with figures.figure(size[0], size[1] + 0.3, title) as drawn:
             paint(drawn.axes)
             drawn.axes.set_title(title, fontsize=10, wrap=True)
             drawn.save(target)
     except (ValueError, OSError) as error:
-        raise StorageError(f"the picture {target} cannot be written: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise StorageError(f"the picture {target} cannot be written: {why}") from None

@@ -52,6 +52,8 @@ def write_report(
         scored: the model whose scores on the rows are shown, where the model itself has learned
             from them: it was learned in the same way without them.
     """
+    if not isinstance(path, str | Path):
+        raise FedcircuitsError(f"report takes the path of a file, found {type(path).__name__}")
     target = Path(path)
     if target.is_dir() or not target.parent.exists():
         raise FedcircuitsError(f"cannot write {target}: not a file in an existing folder")

@@ -234,7 +234,9 @@ def experiment(
     quick: Annotated[
         bool, typer.Option("--quick", help="A small variant: minutes on two cores.")
     ] = False,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds, if not as listed.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds, if not as listed.")
+    ] = None,
     engine: Annotated[str, typer.Option(help="local, processes or ray.")] = "local",
     data: Annotated[Path | None, typer.Option(help="Folder with the data sets.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda, for networks and EiNets.")] = "cpu",

@@ -146,6 +146,10 @@ class Probabilities(TakesEvidence):
 
         A tuple (low, high); for rows a DataFrame with the columns "low" and "high".
         """
+        try:
+            level = as_float(level)
+        except (TypeError, ValueError):
+            raise QueryError(f"level is a number, found {level!r}") from None
         if not 0 < level < 1:
             raise QueryError(f"level lies strictly between 0 and 1, found {level!r}")
         ends = [(1 - level) / 2, (1 + level) / 2]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import Field, fields
+from typing import Any, get_type_hints
 
 from fedcircuits.errors import FederationError, unknown_name
 from fedcircuits.federation.agreement._shared.aligned import aligned_rows
@@ -36,6 +36,12 @@ def options_of(name: str) -> list[str]:
         raise FederationError(unknown_name("agreement rule", name, ["auto", *RULES]))
     rules = RULES.values() if name == "auto" else [RULES[name]]
     return sorted({f.name for rule in rules for f in fields(rule)} - {LABEL_PRIVATE})
+
+
+def declared_options(name: str) -> dict[str, tuple[Field[Any], Any]]:
+    """Return field and type of the options of a named rule, or of all rules for "auto"."""
+    rules = RULES.values() if name == "auto" else [RULES[name]]
+    return {f.name: (f, get_type_hints(rule)[f.name]) for rule in rules for f in fields(rule)}
 
 
 def make_rule(

@@ -240,7 +240,7 @@ class FederatedCircuit(Composite, HoldsClients):
             client: who leaves: a name, or a list of names.
             rebuild_grid: train the others again, so that nothing of this client stays.
         """
-        if not isinstance(client, str):
+        if isinstance(client, Iterable) and not isinstance(client, str):
             left: FederatedCircuit = self
             for name in client:
                 left = left.without(name, rebuild_grid=rebuild_grid)

@@ -194,7 +194,8 @@ def _bound(variable: Variable, value: Any, encode: Encode) -> float:
         return as_float(value)
     if variable.is_coded:  # no number, and no order either
         raise QueryError(
-            f"variable {variable.name!r}: an end of an interval is a number, found {value!r}"
+            f"variable {variable.name!r} has categories, which have no order: ask for one or "
+            f"several of them, not for a range; found an end {value!r}"
         )
     return encode(variable, [value])[0]
 

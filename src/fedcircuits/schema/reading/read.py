@@ -126,6 +126,8 @@ def _from_file(file: IO[bytes], name: str = "the file", sep: str | None = None) 
             check_size([file], name)
             file.seek(0)
             return pd.read_parquet(file)
+        if name.endswith(".parquet") and start:
+            raise SchemaError(f"{name} is no Parquet file: it does not begin with PAR1")
         frame = read_csv(file, sep, name)
     except SchemaError:
         raise
