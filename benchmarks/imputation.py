@@ -157,7 +157,7 @@ def main() -> None:
         "Missing cells filled",
         ["table", "method", "error of numbers", "categories met", "less the model's", "seconds"],
         rows,
-        "python benchmarks/imputation.py --data DATA",
+        "python benchmarks/imputation.py --data DATA --records FOLDER",
         [
             "A fifth of the cells of test rows removed at random; five seeds, standard deviation "
             "over the seeds in brackets.",
