@@ -82,14 +82,20 @@ def test_random_circuits(names: tuple[str, ...], seed: int) -> None:
 
 
 @pytest.mark.parametrize("names", COMBINATIONS)
-def test_places_are_used_again_only_when_nobody_reads_them(names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("goes_down", [False, True])
+def test_places_are_used_again_only_when_nobody_reads_them(
+    names: tuple[str, ...], goes_down: bool
+) -> None:
     circuit = seeded_case(1, names).circuit
     made = program.Program.of(circuit)
-    shared, own = Places.shared(made), Places.own(made)
+    above = (made.scopes & np.uint64(goes_down)).any(axis=1)  # those of the first column
+    shared, own = Places.shared(made, above), Places.own(made)
     assert shared.width <= own.width
     ops = made.ops.tolist()
     below = [places._blocks_below(made, op) for op in ops]
     last = {block: at for at, blocks in enumerate(below) for block in blocks}
+    for at in np.flatnonzero(above):
+        last |= dict.fromkeys([int(at), *below[at]], len(ops))
     holds: dict[int, int] = {}  # by number in a row of values: the block
     for at, op in enumerate(ops):
         if places._is_in_table(op):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedcircuits.arrays import IntArray
+from fedcircuits.arrays import BoolArray, IntArray
 from fedcircuits.circuits.compiled.program import (
     ARGS,
     ARITY,
@@ -38,19 +38,27 @@ class Places(NamedTuple):
 
     @staticmethod
     def own(program: Program) -> Places:
-        """Return places of their own, for passes that go down again."""
+        """Return places of their own, for walks."""
         seat = np.arange(program.n_ops)
         return Places(program.ops[:, OUT].copy(), seat, program.position.size, program.n_ops)
 
     @staticmethod
-    def shared(program: Program) -> Places:
+    def shared(program: Program, above: BoolArray | None = None) -> Places:
         """Return places that are used again once nobody will read them.
 
         The values of a branch then stay in the cache, however many branches there are. Blocks that
         are looked up in tables need none.
+
+        Args:
+            program: of a circuit.
+            above: (n_ops,) blocks that flows go down through: what they and those below them have
+                computed stays.
         """
         ops = program.ops.tolist()
         below = [_blocks_below(program, op) for op in ops]
+        stays = np.zeros(program.n_ops, dtype=bool) if above is None else above.copy()
+        for block in np.flatnonzero(stays).tolist():
+            stays[below[block]] = True
         last_use = np.full(program.n_ops, -1, dtype=np.int64)
         for at, blocks in enumerate(below):
             last_use[blocks] = at
@@ -72,10 +80,28 @@ class Places(NamedTuple):
                 n_seats += 1
             seat[at] = free_seats.pop()
             for block in below[at]:  # only now: a block does not write where it reads
-                if last_use[block] == at and not _is_in_table(ops[block]):
+                if last_use[block] == at and not (stays[block] or _is_in_table(ops[block])):
                     free[ops[block][SIZE]].append(int(place[block]))
                     free_seats.append(int(seat[block]))
         return Places(place, seat, max(width, 1), max(n_seats, 1))
+
+
+class FlowPlaces(NamedTuple):
+    """Where flows lie.
+
+    Attributes:
+        place: (n_ops,) where those of a block begin in a row of flows; of blocks that have some.
+        width: numbers in a row of flows.
+    """
+
+    place: IntArray
+    width: int
+
+    @staticmethod
+    def of(program: Program, above: BoolArray) -> FlowPlaces:
+        """Return places for the blocks that flows go down through."""
+        sizes = np.where(above, program.ops[:, SIZE], 0)
+        return FlowPlaces(np.cumsum(sizes) - sizes, max(int(sizes.sum()), 1))
 
 
 def _is_in_table(op: list[int]) -> bool:

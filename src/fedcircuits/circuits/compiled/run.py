@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.arrays import BoolArray, FloatArray, IntArray
 from fedcircuits.circuits.compiled.cells import LeafTables, look_up
-from fedcircuits.circuits.compiled.places import Places
+from fedcircuits.circuits.compiled.places import FlowPlaces, Places
 from fedcircuits.circuits.compiled.program import Program
 from fedcircuits.native import Kernels, address, kernels
 from fedcircuits.schema import Table
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # table serves a whole chunk; of a pass down all values are, which should stay in a core's cache.
 UP_ROWS, UP_BYTES = 512, 4 * 2**20
 DOWN_ROWS, DOWN_BYTES = 64, 2**19
+# Up to so many numbers of flows a row, these hardly count beside the pass up.
+FEW_FLOWS = 4096
 MOST_ROWS = 8192  # looked up at once
 MOST_NUMBERS = 2**22  # flows kept at once
 MOST_KEPT = 256  # sets of known columns for which the blocks to walk are kept
@@ -52,7 +54,7 @@ class Found:
             yield self.risky[start : start + 64]
 
 
-Asked = tuple[NDArray[np.uint64], IntArray, IntArray]
+Asked = tuple[NDArray[np.uint64], IntArray, IntArray, BoolArray]
 
 
 class Compiled:
@@ -90,12 +92,22 @@ class Compiled:
         return [_address(array) for array in fixed]
 
     @cached_property
-    def _own_places(self) -> Places:
-        return Places.own(self.program)
+    def _none_above(self) -> BoolArray:
+        return np.zeros(self.program.n_ops, dtype=bool)
 
     @cached_property
-    def _shared_places(self) -> Places:
-        return Places.shared(self.program)
+    def _places_before(self) -> dict[tuple[bytes, bool], tuple[Places, FlowPlaces]]:
+        return {}
+
+    def _places(self, above: BoolArray, walk: bool) -> tuple[Places, FlowPlaces]:
+        """Where values and flows lie, given the blocks that flows go through; kept."""
+        key = above.tobytes(), walk
+        if key not in self._places_before:
+            if len(self._places_before) >= MOST_KEPT:
+                self._places_before.clear()
+            places = Places.own(self.program) if walk else Places.shared(self.program, above)
+            self._places_before[key] = places, FlowPlaces.of(self.program, above)
+        return self._places_before[key]
 
     @cached_property
     def _asked_before(self) -> dict[tuple[int, ...], Asked]:
@@ -106,14 +118,16 @@ class Compiled:
         return {}
 
     def _asked(self, columns: tuple[int, ...]) -> Asked:
-        """Columns as bits, and the first leaf and the size of every group over them."""
+        """Columns as bits, first leaf and size of every group over them, the blocks above them."""
         if columns not in self._asked_before:
             groups = [g for at in columns for g in self.circuit.groups if g.column == at]
             firsts = np.array([g.first for g in groups], dtype=np.int64)
             sizes = np.array([g.size for g in groups], dtype=np.int64)
             wanted = np.zeros((1, len(self.circuit.schema)), dtype=bool)
             wanted[0, list(columns)] = True
-            self._asked_before[columns] = _bits(wanted), firsts, sizes
+            bits = _bits(wanted)
+            above = np.asarray((self.program.scopes & bits).any(axis=1))
+            self._asked_before[columns] = bits, firsts, sizes, above
         return self._asked_before[columns]
 
     def _active(self, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -152,23 +166,25 @@ class Compiled:
         tables = self._maxima if is_max else self._sums
         found = look_up(tables, table)
         active = self._active(found.known)
-        places, most, most_bytes = self._shared_places, UP_ROWS, UP_BYTES
-        if wanted is not None or walk:
-            places, most, most_bytes = self._own_places, DOWN_ROWS, DOWN_BYTES
-        a_row = 8 * (places.width + 2 * places.n_seats)
+        asked = firsts = sizes = leaf_flows = None
+        above = self._none_above
+        if wanted is not None:
+            asked, firsts, sizes, above = self._asked(tuple(wanted))
+            leaf_flows = np.empty((n, int(sizes.sum())))
+        places, flows = self._places(above, walk)
+        goes_down = walk or flows.width > FEW_FLOWS
+        most, most_bytes = (DOWN_ROWS, DOWN_BYTES) if goes_down else (UP_ROWS, UP_BYTES)
+        a_row = 8 * (places.width + flows.width + 2 * places.n_seats)
         chunk = max(1, min(most_bytes // a_row, most, n), min(8, n))
         log_prob, risky = np.empty(n), np.zeros(n, dtype=np.uint8)
-        leaf_flows = leaf_of = unknown = asked = firsts = sizes = None
-        if wanted is not None:
-            asked, firsts, sizes = self._asked(tuple(wanted))
-            leaf_flows = np.empty((n, int(sizes.sum())))
+        leaf_of = unknown = None
         if walk:
             unknown = _bits(~table.observed)
             leaf_of = np.full(table.values.shape, -1, dtype=np.int32)
         # One piece of memory for all the work: values, flows, scales and losses, a gather, ratios,
         # shares, exponents, a stack.
         flow_rows = 0 if wanted is None else chunk
-        spans = [chunk * places.width, flow_rows * n_nodes, *2 * [places.n_seats * chunk]]
+        spans = [chunk * places.width, flow_rows * flows.width, *2 * [places.n_seats * chunk]]
         spans += [program.widest, *2 * [flow_rows * program.widest], program.widest]
         spans += [len(circuit.schema) + program.widest + 8]
         ends = list(accumulate(spans))
@@ -184,11 +200,11 @@ class Compiled:
         given += [asked, firsts, sizes, leaf_flows, unknown, uniform, leaf_of]
         pointers = [*self._fixed, *(first + i * step for i in range(5)), *map(_address, given)]
         pointers += [start + 8 * (end - span) for end, span in zip(ends, spans, strict=True)]
-        pointers += [address(places.place), address(places.seat)]
+        pointers += [address(places.place), address(places.seat), address(flows.place)]
         numbers = [n, chunk, n_nodes, program.n_ops, program.scopes.shape[1]]
         numbers += [len(circuit.schema), int(is_max), circuit.n_choices]
         numbers += [0, 0] if sizes is None else [sizes.size, int(sizes.sum())]
-        numbers.append(places.width)
+        numbers += [places.width, flows.width]
         native.call(
             "circuit_rows", np.array(numbers, dtype=np.int64), np.array(pointers, dtype=np.uintp)
         )
