@@ -44,7 +44,7 @@ class Task:
         """A guess at its CPU seconds, to start long ones first."""
         if self.case.startswith(GROWTH):
             return float(self.case.split()[1].replace(",", "")) / 5000
-        seconds = {"adult": 15.0, "credit": 30.0, "cancer": 5.0}[self.data]
+        seconds = {"adult": 15.0, "credit": 30.0, "magic": 15.0, "cancer": 5.0}[self.data]
         slow = {"joint": 6.0, "latent": 2.0, "auto": 3.0, "10 clients": 2.0}
         return seconds * max([1.0, *(by for word, by in slow.items() if word in self.case)])
 
@@ -54,6 +54,8 @@ def load(data: str, seed: int) -> datasets.Split:
     """Training and test rows; Adult has a fixed split, the others are drawn by the seed."""
     if data == "adult":
         return datasets.adult(DATA)
+    if data == "magic":
+        return datasets.magic(DATA, seed)
     return datasets.credit(DATA, seed) if data == "credit" else datasets.cancer(seed)
 
 

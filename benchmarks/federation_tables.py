@@ -203,7 +203,7 @@ def bytes_table(runs: Runs) -> list[str]:
 def every_row(runs: Runs) -> list[str]:
     """All cases, the losing ones too."""
     rows = []
-    order = {"adult": 0, "credit": 1, "cancer": 2}
+    order = {"adult": 0, "credit": 1, "magic": 2, "cancer": 3}
     quality = [r for r in runs if r["data"] in order and r["case"] != TIME]
     cases = list(dict.fromkeys(r["case"] for r in sorted(quality, key=lambda r: r["case"])))
     for data in order:
