@@ -1,19 +1,22 @@
 """Numbers that stay finite: every kind of EiNet, trained on a GPU for 20 epochs on 20,000 images.
 
-    python benchmarks/einet_finite.py FOLDER [--processes 8] [--seconds 400] [--skip 0]
+    python benchmarks/einet_finite.py FOLDER [--processes 8] [--seconds 400] [--records FILE]
+        [--precisions float32 float64]
 
 FOLDER has mnist.npz. Structures x layers x leaves x precisions, with a label (sums of their own,
 without a network beside it) and without, through `fc.learn`: training must end, every one of 2,000
 test images must have a finite log-mass, and with a label a posterior that adds up to one. First
 come default widths, then narrow models of every kind; what does not fit the seconds is listed as
-not run. Double precision has no kernels and sees 4,000 images. Hidden trees are not binary, so
-they have no Tucker layers.
+not run; a training that stands in the file of records (one JSON object a line) is not run again,
+so that a run goes on where it was. Double precision has no kernels and sees 4,000 images. Hidden
+trees are not binary, so they have no Tucker layers.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import multiprocessing
 import time
 from pathlib import Path
@@ -95,18 +98,26 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--skip", type=int, default=0, help="cases that another run has trained")
+    parser.add_argument("--records", type=Path, help="trainings that ran; added to")
+    parser.add_argument("--precisions", nargs="*", default=PRECISIONS)
     given = parser.parse_args()
     until = time.time() + given.seconds
+    answers = dict.fromkeys((tuple(case.values()) for case in cases()), "not run")
+    if given.records is not None and given.records.exists():
+        lines = given.records.read_text().splitlines()
+        answers |= {tuple(case.values()): answer for case, answer in map(json.loads, lines)}
     jobs = [
         (c, given.folder, given.images, given.epochs, given.device, until)
-        for c in cases()[given.skip :]
+        for c in cases()
+        if answers[tuple(c.values())] == "not run" and c["precision"] in given.precisions
     ]
-    answers = {}
     with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
         for case, answer, seconds in pool.imap_unordered(timed, jobs):
             answers[tuple(case.values())] = answer
             print(f"{seconds:6.1f} s  {answer:10s} {case}", flush=True)
+            if given.records is not None and answer != "not run":
+                with given.records.open("a") as file:
+                    file.write(json.dumps([case, answer]) + "\n")
     rows = []
     for structure, layer, leaf, label, width in dict.fromkeys(
         (c["structure"], c["layer"], c["leaf"], c["label"], c["width"]) for c in cases()
@@ -117,7 +128,7 @@ def main() -> None:
         ]
         shown = "default" if width is None else width
         rows.append([structure, layer, leaf, "yes" if label else "no", shown, *cells])
-    ran = [a for a in answers.values() if a != "not run"]
+    ran = [answer for answer in answers.values() if answer != "not run"]
     wrong = sum(a.startswith("WRONG") for a in ran)
     tables.write(
         "einet_finite", "Numbers that stay finite: every kind of EiNet on a GPU",

@@ -1,9 +1,10 @@
 """Images at four clients: one model scores, samples and paints; a client leaves.
 
 Run: python examples/federated_images.py [--data images.npz] [--device cuda --width 128]
-    [--pictures FOLDER]
+    [--colour ycocg --blur 2] [--pictures FOLDER]
 
-Without `--data` (an NPZ file with `images`) the digits of scikit-learn are used.
+Without `--data` (an NPZ file with `images`) the digits of scikit-learn are used. For photographs in
+colour `--colour ycocg --blur 2` is better.
 """
 
 import argparse
@@ -33,6 +34,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--pictures", help="folder for PNG files")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--colour", default="rgb", choices=["rgb", "ycocg"])
+    parser.add_argument("--blur", type=float, default=EiNet.blur)
+    parser.add_argument("--name", default="", help="that the names of pictures end with")
     given = parser.parse_args(arguments)
 
     images = read(given.data)
@@ -40,7 +44,10 @@ def main(arguments: list[str] | None = None) -> None:
     test, train = order[: len(order) // 5], order[len(order) // 5 :]
     parts = np.array_split(train, 4)
     names = ["north", "east", "south", "west"]
-    learner = EiNet(width=given.width, epochs=given.epochs, device=given.device)
+    learner = EiNet(
+        width=given.width, epochs=given.epochs, device=given.device, colour=given.colour,
+        blur=given.blur,
+    )  # fmt: skip
     fc.learn(images[parts[0]], learner=replace(learner, epochs=1))  # compiles, on a GPU
 
     begun = time.perf_counter()
@@ -74,9 +81,10 @@ def main(arguments: list[str] | None = None) -> None:
     if given.pictures:
         place = Path(given.pictures)
         place.mkdir(parents=True, exist_ok=True)
-        fed.sample_images(16, seed=0).save(place / "samples.png", scale=6)
+        fed.sample_images(16, seed=0).save(place / f"samples{given.name}.png", scale=6)
         rows = [images[test[:8]], gaps, *painted]
-        fc.show(np.ma.concatenate(rows), columns=8).save(place / "painted.png", scale=6)
+        grid = fc.show(np.ma.concatenate(rows), columns=8)
+        grid.save(place / f"painted{given.name}.png", scale=6)
 
 
 if __name__ == "__main__":

@@ -15,16 +15,18 @@ import os
 import secrets
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedcircuits.arrays import Array
 from fedcircuits.errors import StorageError
+
+T = TypeVar("T")
 
 FORMAT = "fedcircuits"
 VERSION = 2  # what each change did: docs/file-format.md
@@ -89,19 +91,24 @@ def _digest(text: str, arrays: dict[str, Array], *, in_parts: bool = False) -> s
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(f"|{name}|{array.dtype.str}|{array.shape}|".encode())
-        data = _bytes_of(array).data
-        if in_parts and len(data) > PART_BYTES:
-            parts = [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
-            with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
-                for part in pool.map(lambda each: hashlib.sha256(each).digest(), parts):
-                    digest.update(part)
+        data = _bytes_of(array)
+        if in_parts and data.size > PART_BYTES:
+            for part in _over_parts(_sha256, data):
+                digest.update(part)
         else:
-            digest.update(data)
+            digest.update(data.data)
     return digest.hexdigest()
 
 
-def _is_large(arrays: Mapping[str, Array]) -> bool:
-    return any(array.nbytes > PART_BYTES for array in arrays.values())
+def _over_parts(work: Callable[[Array], T], data: Array) -> list[T]:
+    """Return what a function makes of every part of some bytes, several parts at a time."""
+    parts = [data[at : at + PART_BYTES] for at in range(0, data.size, PART_BYTES)]
+    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+        return list(pool.map(work, parts))
+
+
+def _sha256(data: Array) -> bytes:
+    return hashlib.sha256(data.data).digest()
 
 
 def _bytes_of(array: Array) -> Array:
@@ -118,17 +125,13 @@ def _finite(text: str) -> float:
     return value
 
 
-def pack(
-    record: Record, answers: str | None = None, lead: bytes = b"", *, digested: bool = True
-) -> bytes:
+def pack(record: Record, answers: str | None = None, lead: bytes = b"") -> bytes:
     """Return the bytes of a record, the same each time.
 
     Args:
         record: the contents.
         answers: of a reply: the name of the request that it answers (see `answers_of`).
         lead: what the bytes begin with, where they are a part of something else.
-        digested: whether they have a digest of their own; False for a part of other bytes, whose
-            digest covers it.
     """
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "kind": record.kind, "header": record.header},
@@ -136,10 +139,8 @@ def pack(
         sort_keys=True,
     )
     arrays = {name: _as_stored(name, array) for name, array in record.arrays.items()}
-    metadata = {"fedcircuits": text}
-    if digested:
-        in_parts = _is_large(arrays)
-        metadata[DIGESTS[in_parts]] = _digest(text, arrays, in_parts=in_parts)
+    in_parts = any(array.nbytes > PART_BYTES for array in arrays.values())
+    metadata = {"fedcircuits": text, DIGESTS[in_parts]: _digest(text, arrays, in_parts=in_parts)}
     if answers is not None:
         metadata["answers"] = answers
     # Written here and not by safetensors: models of gigabytes are copied once, and in one order.
@@ -168,24 +169,21 @@ def _as_stored(name: str, array: Array) -> Array:
 
 
 def unpack(
-    data: bytes | memoryview,
+    data: bytes,
     kind: str | None = None,
     name: str = "the data",
     oldest: int = VERSION,
     *,
     checked: bool = False,
-    bytes_in_place: bool = False,
 ) -> Record:
     """Return the record in some bytes, or raise a `StorageError` that says what is wrong.
 
     Args:
-        data: bytes made by `pack`, or a view of them.
+        data: bytes made by `pack`.
         kind: the kind expected, if only one will do.
         name: what to call the bytes in errors.
         oldest: format version that is still accepted.
         checked: whether the bytes were part of others whose SHA-256 was compared.
-        bytes_in_place: whether arrays of bytes are views of the data, which cannot be written to,
-            in place of copies: models of gigabytes among them are read once more.
     """
     metadata, places = _metadata(data, name)
     try:
@@ -211,10 +209,7 @@ def unpack(
         len(stated) != 1 or stated[0][1] != _digest(text, seen, in_parts=bool(stated[0][0]))
     ):
         raise StorageError(f"{name} is damaged: its contents do not match their SHA-256")
-    arrays = {
-        key: array if bytes_in_place and array.dtype == np.uint8 else _copied(array)
-        for key, array in seen.items()
-    }
+    arrays = {key: _copied(array) for key, array in seen.items()}
     return Record(record_kind, header, arrays)
 
 
@@ -233,7 +228,7 @@ def sha256_of(data: bytes) -> str:
 Place = tuple[str, tuple[int, ...], int]  # type of an array, its shape and its first byte
 
 
-def _array_at(data: bytes | memoryview, dtype: str, shape: tuple[int, ...], start: int) -> Array:
+def _array_at(data: bytes, dtype: str, shape: tuple[int, ...], start: int) -> Array:
     """Return an array of packed bytes as a view of them."""
     kind = np.dtype(dtype).newbyteorder("<")
     found = np.frombuffer(data, kind, count=math.prod(shape), offset=start).reshape(shape)
@@ -246,11 +241,21 @@ def _copied(array: Array) -> Array:
     The memory is that of a bytearray: NumPy asks for huge pages, which can take longer to get
     than the copy.
     """
-    memory = bytearray(_bytes_of(array).data)
-    return np.frombuffer(memory, array.dtype).reshape(array.shape)
+    data = _bytes_of(array)
+    if data.size <= PART_BYTES:
+        return np.frombuffer(bytearray(data.data), array.dtype).reshape(array.shape)
+    memory = np.frombuffer(bytearray(data.size), np.uint8)
+    first = data.ctypes.data
+
+    def copy(part: Array) -> None:
+        at = part.ctypes.data - first
+        memory[at : at + part.size] = part
+
+    _over_parts(copy, data)
+    return memory.view(array.dtype).reshape(array.shape)
 
 
-def _metadata(data: bytes | memoryview, name: str) -> tuple[dict[str, Any], dict[str, Place]]:
+def _metadata(data: bytes, name: str) -> tuple[dict[str, Any], dict[str, Place]]:
     """Return the metadata of safetensors bytes, and where their arrays are.
 
     The arrays follow each other without a gap, as safetensors has it.

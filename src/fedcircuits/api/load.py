@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedcircuits import encoding
+from fedcircuits.arrays import Arrays
 from fedcircuits.circuits import Circuit, Composite
 from fedcircuits.density import Density
 from fedcircuits.density.conditioned import Conditioned
@@ -28,23 +30,29 @@ DENSITIES: dict[str, Callable[[encoding.Record], Density]] = {
 }
 
 
-def from_file_bytes(data: bytes | memoryview, name: str) -> Density | FederatedEnsemble:
+def from_file_bytes(data: bytes, name: str) -> Density | FederatedEnsemble:
     """Return the model in the bytes of a file; `name` is the file's, for errors."""
     record = encoding.unpack(data, name=name, oldest=encoding.OLDEST_FILE)
     return _ensemble(record) if record.kind == "ensemble" else decode(record)
 
 
-def from_bytes(data: bytes | memoryview, name: str = "the data") -> Density:
+def from_bytes(data: bytes, name: str = "the data") -> Density:
     """Return the density that was encoded in some bytes."""
     return decode(encoding.unpack(data, name=name))
 
 
-def from_message(data: bytes | memoryview) -> Density:
-    """Return the density in bytes that were a part of a message, whose SHA-256 was compared."""
-    return decode(encoding.unpack(data, checked=True))
+def from_message(data: bytes, arrays: Arrays) -> Density:
+    """Return the density in bytes that were a part of a message, whose SHA-256 was compared.
+
+    Args:
+        data: the density, of a large one without its arrays.
+        arrays: of a large one, by name.
+    """
+    record = encoding.unpack(data, checked=True)
+    return decode(replace(record, arrays={**record.arrays, **arrays}))
 
 
-def classifier_from_bytes(data: bytes | memoryview | memoryview, label: str) -> Classifier:
+def classifier_from_bytes(data: bytes, label: str) -> Classifier:
     """Return the classifier that a client encoded in some bytes."""
     from fedcircuits.federation.client.classifiers import classifier_from_record
 

@@ -107,8 +107,8 @@ def fit_job(
 
 def fitted_model(name: ModelName, model: Density, rows: float, *, keep: bool) -> m.FittedModel:
     """Return a model as it is reported, with its bytes unless it stays here."""
-    data = np.zeros(0, dtype=np.uint8) if keep else m.encoded(model)
-    return m.FittedModel(name, rows, model.n_parameters, data)
+    data, arrays = (np.zeros(0, dtype=np.uint8), {}) if keep else m.encoded_apart(model)
+    return m.FittedModel(name, rows, model.n_parameters, data, arrays)
 
 
 def _with_class(table: Table, codes: IntArray) -> Table:

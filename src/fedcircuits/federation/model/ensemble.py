@@ -39,7 +39,7 @@ from fedcircuits.schema import Data, Schema, Table, Variable, images, read
 from fedcircuits.schema.shown import HEADS, html, some, variable_rows
 from fedcircuits.schema.table import Unknown
 
-Decode = Callable[[bytes | memoryview, str], Classifier]
+Decode = Callable[[bytes, str], Classifier]
 OPTIONS = ("weighting", "rebase")  # of `train_ensemble`, as `federate` takes them
 
 

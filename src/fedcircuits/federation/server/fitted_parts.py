@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedcircuits.arrays import FloatArray
+from fedcircuits.arrays import Arrays, FloatArray
 from fedcircuits.circuits import Circuit, build
 from fedcircuits.density import Density
 from fedcircuits.density.fit_report import FitReport
@@ -36,12 +36,12 @@ class TakeModels:
 
     Attributes:
         keep: whether models stay at the clients.
-        decode: bytes to a model.
+        decode: bytes of a model, and the arrays of a large one, to the model.
         remote: client, name, schema and number of parameters to a model that stays.
     """
 
     keep: bool
-    decode: Callable[[bytes | memoryview], Density]
+    decode: Callable[[bytes, Arrays], Density]
     remote: Callable[[str, ModelName, Schema, int], Density]
 
     def model(self, client: str, found: m.FittedModel, schema: Schema) -> Density:
@@ -49,7 +49,7 @@ class TakeModels:
         if self.keep:
             return self.remote(client, found.name, schema, found.parameters)
         try:
-            made = self.decode(m.model_bytes(found.model))
+            made = self.decode(m.model_bytes(found.model), found.arrays)
         except FedcircuitsError as error:
             raise ClientError(client, f"a model that cannot be read: {error}") from None
         if sorted(made.schema.names) != sorted(schema.names):

@@ -56,7 +56,7 @@ class Message:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Return the message in some bytes; anything else is a `StorageError`."""
-        record = encoding.unpack(data, kind=cls.__name__, name="the message", bytes_in_place=True)
+        record = encoding.unpack(data, kind=cls.__name__, name="the message")
         try:
             header = record.header
             if cls.packs_header and HEADER in record.arrays:
@@ -99,10 +99,24 @@ class Failed(Message):
 
 def encoded(model: Density) -> Array:
     """Return a model as an array, without its fit report: how long a fit took is not part of it."""
+    return _as_array(encoding.pack(_bare(model), lead=AS_IT_IS))
+
+
+def encoded_apart(model: Density) -> tuple[Array, Arrays]:
+    """Return a model as `encoded` does; of a large one its arrays stand beside the rest of it.
+
+    They then are arrays of the message, copied into it once and digested with it.
+    """
+    record = _bare(model)
+    if sum(array.nbytes for array in record.arrays.values()) <= PACKED_UP_TO:
+        return _as_array(encoding.pack(record, lead=AS_IT_IS)), {}
+    return _as_array(encoding.pack(replace(record, arrays={}), lead=AS_IT_IS)), record.arrays
+
+
+def _bare(model: Density) -> encoding.Record:
     record = model.to_record()
     record.header["fit_report"] = None
-    large = sum(array.nbytes for array in record.arrays.values()) > PACKED_UP_TO
-    return _as_array(encoding.pack(record, lead=AS_IT_IS, digested=not large))
+    return record
 
 
 def report_of(
@@ -148,13 +162,10 @@ def _as_array(marked: bytes) -> Array:
     return np.frombuffer(PACKED + zlib.compress(marked[1:], level=1), dtype=np.uint8)
 
 
-def model_bytes(array: Array) -> bytes | memoryview:
-    """Return the bytes of a model that came as an array; never more than a sender would pack.
-
-    Of a large model this is a view of the array.
-    """
+def model_bytes(array: Array) -> bytes:
+    """Return the bytes of a model that came as an array; never more than a sender would pack."""
     if array[:1].tobytes() == AS_IT_IS:
-        return np.ascontiguousarray(array[1:]).data
+        return array[1:].tobytes()
     data = array.tobytes()
     try:
         if data[:1] != PACKED:

@@ -8,6 +8,7 @@ handler: a method of the client marked `@handles(VERB)` (`client/client.py` and 
 from fedcircuits.federation.wire.message import Failed as Failed
 from fedcircuits.federation.wire.message import Message as Message
 from fedcircuits.federation.wire.message import encoded as encoded
+from fedcircuits.federation.wire.message import encoded_apart as encoded_apart
 from fedcircuits.federation.wire.message import model_array as model_array
 from fedcircuits.federation.wire.message import model_bytes as model_bytes
 from fedcircuits.federation.wire.message import report_of as report_of

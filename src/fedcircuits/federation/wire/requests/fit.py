@@ -5,7 +5,7 @@ What each reply reveals, and to whom, is in the declarations (`Verb`) at the end
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedcircuits.arrays import Array
@@ -63,12 +63,14 @@ class FittedModel:
         rows: behind it.
         parameters: how many numbers it holds.
         model: its bytes, none where it stays at the client.
+        arrays: of a large model, by name, which are not among its bytes.
     """
 
     name: ModelName
     rows: float
     parameters: int
     model: Array
+    arrays: dict[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
