@@ -106,7 +106,7 @@ def show(out: Output, fed: FederatedCircuit) -> None:
             ["rule", "log-loss", "log p(x, y)", "outcome"],
             [[c.rule, c.log_loss, c.nats, c.outcome] for c in fed.why.candidates],
         )
-    out.say("who learns what under this rule, in levels of docs/policy.md:")
+    out.say("who learns what under this rule (levels: docs/policy.md):")
     for who, by_case in items_learned(fed.reveals):
         for case, what in by_case:
             out.say(f"  {who}{f', where {case}' if case else ''}:")
