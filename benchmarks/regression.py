@@ -201,7 +201,7 @@ def main() -> None:
         ["data", "model", "RMSE", "CRPS", "in the 90 % interval", "learn and answer, CPU s"],
         rows,
         f"python benchmarks/regression.py --seeds {given.seeds} "
-        f"--housing-seeds {given.housing_seeds}",
+        f"--housing-seeds {given.housing_seeds}" + " --records FOLDER" * bool(given.records),
         [
             f"Splits 75/25 by seeds from {FIRST_SEED}, the same for all models; RMSE is the mean ± "
             "standard deviation over seeds, the other figures are means.",
