@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -73,7 +74,8 @@ class Schema:
             near = (by_case or close)[:1]
             shown = ", ".join(map(repr, self.names[:12])) + (", ..." if len(self) > 12 else "")
             meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise QueryError(f"no variable {name!r}; the model has {shown}{meant}") from None
+            found = repr(name) if isinstance(name, str) else reprlib.repr(name)  # arrays are long
+            raise QueryError(f"no variable {found}; the model has {shown}{meant}") from None
 
     def select(self, names: Iterable[str]) -> Schema:
         """A schema of some of the variables, in the order given."""

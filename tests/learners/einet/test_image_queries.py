@@ -119,6 +119,7 @@ def test_completions_are_images_and_those_by_columns(case: Case) -> None:
         "mpe": (model.mpe(images), model.mpe(frame)),
         "sample": (model.sample(given=images, seed=3), model.sample(given=frame, seed=3)),
         "mean": (model.impute(images), model.impute(frame)),
+        "expectation": (model.expectation(images), model.impute(frame)),
         "likeliest": (model.impute(images, "likeliest"), model.impute(frame, "likeliest")),
         "drawn": (model.impute(images, "sample", seed=4), model.impute(frame, "sample", seed=4)),
     }

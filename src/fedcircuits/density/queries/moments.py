@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fedcircuits.arrays import FloatArray
 from fedcircuits.density.evidence import (
@@ -18,7 +19,7 @@ from fedcircuits.density.evidence import (
     whole_number,
 )
 from fedcircuits.errors import QueryError
-from fedcircuits.schema import Table
+from fedcircuits.schema import Table, images
 from fedcircuits.schema.table import Unknown
 
 MOST_ORDER = 100  # of a moment: the work grows with it, and a float holds no larger powers
@@ -46,7 +47,7 @@ class Moments(TakesEvidence):
 
     def expectation(
         self,
-        name: str,
+        name: str | NDArray[np.generic],
         given: Given | None = None,
         *,
         impossible: Impossible = "error",
@@ -56,8 +57,14 @@ class Moments(TakesEvidence):
         """E[name | given]: a float for a mapping (or nothing) given, a Series for rows.
 
         With `with_error` the standard error comes second, 0 but where a model that is not exact
-        (`is_exact`) answers about its label with cells missing.
+        (`is_exact`) answers about its label with cells missing. Images in place of a name come back
+        with the mean in every masked pixel, as from `impute`.
         """
+        if isinstance(name, np.ndarray) and images.is_images(name):
+            if given is not None or with_error:
+                raise QueryError("the expectation of images takes the images alone")
+            return self._mean_images(name, impossible, unknown)
+        name = cast("str", name)  # or what is told as no name of a variable
         mean = self.moment(name, 1, given, impossible=impossible, unknown=unknown)
         if not with_error:
             return mean
@@ -68,6 +75,16 @@ class Moments(TakesEvidence):
             )
         )
         return mean, error
+
+    @query
+    def _mean_images(
+        self, given: NDArray[np.generic], impossible: Impossible, unknown: Unknown
+    ) -> Any:
+        """Images with the mean in every masked pixel."""
+        table = self._rows(given, unknown)
+        self._check_possible(table, impossible)
+        means = np.where(table.observed, table.values, self._conditional_means(table))
+        return self._completed(means, table.index, given, as_images=True)
 
     @query
     def variance(
