@@ -19,6 +19,7 @@ import fedcircuits as fc
 from contracts.federations import ID, LABEL, split
 from fedcircuits import learners
 from fedcircuits.api.progress import TextBar, shown
+from fedcircuits.api.watched import Stages
 from fedcircuits.cli.app import app
 from fedcircuits.cli.commands.options import ENGINES, LEARNERS, RULES
 from fedcircuits.cli.federation_file import read_federation
@@ -327,6 +328,16 @@ def test_progress_never_falls_and_names_clients(setting: str, engine: str) -> No
     quiet = fc.federate(shares, **given)
     rows = next(iter(shares.values())).drop(columns=ID).head(5)
     assert fed.log_prob(rows).tolist() == quiet.log_prob(rows).tolist()
+
+
+def test_what_an_engine_says_of_a_message_is_told_without_the_name_of_the_message() -> None:
+    seen: list[str] = []
+    stages = Stages(lambda _, words: seen.append(words))
+    stages.answered(0.5, "starting clients")
+    stages.begin("fit_tilt", ["bank", "shop"])
+    stages.answered(0.5, "fit_tilt: 1 of 2 clients have answered")
+    assert seen[0] == "starting clients"
+    assert seen[-1] == "training bank, shop: 1 of 2 clients have answered"
 
 
 def test_progress_true_draws_a_bar_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

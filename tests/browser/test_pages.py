@@ -20,10 +20,12 @@ import fedcircuits as fc
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+NEEDED = {"chromium": CHROMIUM, "chromedriver (Debian: chromium-driver)": DRIVER}
+ABSENT = [program for program, path in NEEDED.items() if path is None]
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.xdist_group("browser"),
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium with chromedriver here"),
+    pytest.mark.skipif(bool(ABSENT), reason=f"not on the path: {', '.join(ABSENT)}"),
 ]
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

@@ -97,6 +97,22 @@ def test_a_report_about_images_shows_images(tmp_path: Path) -> None:
     assert "Single variables" not in text
 
 
+def test_a_report_about_labelled_colour_images_takes_them_without_labels(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 90)
+    pictures = rng.integers(0, 60, (90, 2, 2, 3))
+    pictures[..., 0] += 150 * label[:, None, None]
+    pictures = pictures.astype(np.uint8)
+    names = np.array(["blue", "red"])[label]
+    model = fc.learn(pictures[:60], label=names[:60], learner="mixture", head=False)
+    text = model.report(tmp_path / "a.html", pictures[60:], label="label").read_text(
+        encoding="utf-8"
+    )
+    assert "A model of colour images of 2 x 2 pixels" in text
+    assert "mean for each label: blue, red" in text
+    assert "12 of 13" in text  # columns of the model in these rows
+
+
 def test_the_explorer_gives_the_probabilities_of_the_library(model: fc.Density) -> None:
     explorer = Explorer(model, Limits())
     bins = {v["name"]: v["bins"] for v in explorer.explore_variables()["variables"]}

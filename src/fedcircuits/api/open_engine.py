@@ -68,7 +68,7 @@ def open_engine(
             if name not in engine.OPTIONS:
                 raise FederationError(unknown_name("option", name, engine.OPTIONS, "the engine"))
         if stages is not None and "progress" in engine.OPTIONS:
-            options.setdefault("progress", stages.part)
+            options.setdefault("progress", stages.answered)
     tables: dict[str, pd.DataFrame | Path] = {}
     there = {}
     for name, data in ((str(name), data) for name, data in clients.items()):

@@ -29,6 +29,7 @@ class Stages:
         self._progress = progress
         self._done = 0.0
         self._next = 0.0
+        self._asked = ("", "starting clients")  # message under way, and what it is for
 
     def begin(self, verb: str, clients: Sequence[str]) -> None:
         """Report that a message is sent to some clients.
@@ -41,11 +42,18 @@ class Stages:
         start, end, words = STAGES[phase]
         self._done = max(self._done, start)
         self._next = self._done + max(end - self._done, 0.0) * STEP
-        self._progress(self._done, f"{words} {some(clients)}")
+        self._asked = verb, f"{words} {some(clients)}"
+        self._progress(self._done, self._asked[1])
 
     def part(self, part: float, words: str) -> None:
         """Report that a part of the clients has answered the message under way."""
         self._progress(self._done + (self._next - self._done) * min(max(part, 0.0), 1.0), words)
+
+    def answered(self, part: float, words: str) -> None:
+        """Report what an engine says of the message under way, without the message's name."""
+        verb, doing = self._asked
+        named = bool(verb) and words.startswith(f"{verb}: ")
+        self.part(part, f"{doing}: {words.removeprefix(f'{verb}: ')}" if named else words)
 
     def end(self) -> None:
         """Report that all clients have answered."""

@@ -28,9 +28,10 @@ def section(
         drawn: samples.
         label: of which the mean image of each class is shown, or None.
     """
-    pixels = pixel_names(model)
-    if len(pixels) < 2 or len(pixels) * 2 < len(model.schema):
+    whole = size(model)
+    if whole is None:
         return None
+    pixels = pixel_names(model)
     pictures = []
     if rows is not None and set(pixels) <= set(rows.columns):
         pictures.append(_grid("held-out images", _images(rows[pixels].head(SHOWN))))
@@ -45,11 +46,19 @@ def section(
         pictures.append(_grid(f"the model's mean for each {label}: {names}", _images(mean)))
     if means[1:] and rows is not None:
         pictures.append(_painted(model, rows, pixels))
-    return Section(
-        "Images",
-        f"{len(pixels)} of the variables are pixels or channels of pixels.",
-        pictures=pictures,
-    )
+    pixels_are = f"{len(pixels)} of the variables are pixels or channels of pixels"
+    return Section("Images", f"{whole[0].upper()}{whole[1:]}: {pixels_are}.", pictures=pictures)
+
+
+def size(model: Any) -> str | None:
+    """Return height and width of a model's images in words; None where few variables are pixels."""
+    pixels = pixel_names(model)
+    if len(pixels) < 2 or len(pixels) * 2 < len(model.schema):
+        return None
+    places = images.pixel_places(model.schema.select(pixels)) or []
+    high, wide = (len({place[axis] for place in places}) for axis in (0, 1))
+    colour = "colour " if len({place[2] for place in places}) > 1 else ""
+    return f"{colour}images of {high} x {wide} pixels"
 
 
 def pixel_names(model: Any) -> list[str]:

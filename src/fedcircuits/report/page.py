@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from fedcircuits.report.meanings import explained
 from fedcircuits.report.section import Section
 from fedcircuits.report.words import used
 from fedcircuits.schema import Data, Variable
-from fedcircuits.schema.images import encode_images, is_images
+from fedcircuits.schema.images import encode_images, is_images, is_pixel
 from fedcircuits.schema.reading.known import read_known
 
 SAMPLES = 5000
@@ -59,7 +59,8 @@ def write_report(
         raise FedcircuitsError(f"cannot write {target}: not a file in an existing folder")
     if isinstance(rows, np.ndarray) and is_images(rows):
         table = encode_images(model.schema, rows)
-        rows = model.schema.decode(np.where(table.observed, table.values, np.nan), table.index)
+        table = table.columns([n for n in model.schema.names if is_pixel(n)])  # no label is known
+        rows = table.schema.decode(np.where(table.observed, table.values, np.nan), table.index)
     frame = None if rows is None else read_known(rows, model.schema)
     label = label or trained_for(model)
     if label is not None and label not in model.schema:
@@ -261,6 +262,8 @@ def _how_fitted(model: Any) -> Section:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_short(each)}" for key, each in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -286,7 +289,8 @@ def _render(model: Any, label: str | None, rows: pd.DataFrame | None, parts: lis
 def _title(model: Any) -> str:
     if about_federation.is_federation(model):
         return f"One model from {len(model.clients)} clients"
-    return f"A model of {len(model.schema)} variables"
+    size = of_images.size(model)
+    return f"A model of {len(model.schema)} variables" if size is None else f"A model of {size}"
 
 
 def _rem(svg: str) -> float:

@@ -64,6 +64,7 @@ DENSITY_ROWS = 256
 # Candidates whose log-loss is within this many nats a row of the best, over the root of the rows,
 # predict as well as it: .005 nats where 1,500 rows are compared, and more where chance does more.
 MARGIN = 0.2
+TELLABLE = 5e-5  # nats a row; a smaller loss is 0.0000 in print
 # What a trial takes besides the steps of its candidates.
 TRIAL = (step(m.USE_ROWS, 2), *EVIDENCE, step(m.JUDGE, 4 * TRIES))
 
@@ -220,10 +221,12 @@ def _best(rules: list[Rule], scores: Mapping[Rule, m.Judged], measure: str) -> t
         return best, f"lowest {measure} on held-out rows"
     lost = scores[best].log_loss - scores[least].log_loss
     gain = scores[best].log_prob - scores[least].log_prob
-    return best, (
-        f"{title(least)!r} has a lower {measure} by {lost:.4f} nats only, less than {margin:.4f}, "
-        f"and the density of {title(best)!r} is better by {gain:.4f}"
-    )
+    if lost < TELLABLE:
+        beaten = f"{title(least)!r} has the same {measure}"
+    else:
+        only = f"by {lost:.4f} nats only, less than {margin:.4f}"
+        beaten = f"{title(least)!r} has a lower {measure} {only}"
+    return best, f"{beaten}, and the density of {title(best)!r} is better by {gain:.4f}"
 
 
 def title(rule: Rule) -> str:
