@@ -149,12 +149,12 @@ class Circuit(Density):
 
     @cached_property
     def choice_slots(self) -> IntArray:
-        """(n_nodes,) which random number of a row each sum uses."""
+        """(n_nodes,) by sum, which of a row's random numbers chooses its child in sampling."""
         return choice_slots(self.structure, self.leaf_column)
 
     @cached_property
     def n_choices(self) -> int:
-        """Random numbers that a row's tree takes."""
+        """How many random numbers sampling takes for one row."""
         return int(self.choice_slots.max(initial=-1)) + 1
 
     @cached_property

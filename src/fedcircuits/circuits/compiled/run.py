@@ -49,7 +49,7 @@ class Found:
     leaf_of: NDArray[np.int32] | None = None
 
     def again(self) -> Iterator[IntArray]:
-        """The risky rows, a few at a time."""
+        """Yield blocks of the rows that the NumPy passes are to compute again."""
         for start in range(0, self.risky.size, 64):
             yield self.risky[start : start + 64]
 
@@ -75,7 +75,7 @@ class Compiled:
 
     @cached_property
     def _choice(self) -> NDArray[np.int32]:
-        """(n_nodes,) by position, which random number of a row a sum uses."""
+        """(n_nodes,) by position, which of a row's random numbers chooses a sum's child."""
         slots = self.circuit.choice_slots
         choice = np.zeros(slots.size, dtype=np.int32)
         choice[self.program.position] = slots

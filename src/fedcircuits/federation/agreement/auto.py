@@ -222,7 +222,7 @@ def _best(rules: list[Rule], scores: Mapping[Rule, m.Judged], measure: str) -> t
     lost = scores[best].log_loss - scores[least].log_loss
     gain = scores[best].log_prob - scores[least].log_prob
     if lost < TELLABLE:
-        beaten = f"{title(least)!r} has the same {measure}"
+        beaten = f"{title(least)!r} has the same {measure} to four places"
     else:
         only = f"by {lost:.4f} nats only, less than {margin:.4f}"
         beaten = f"{title(least)!r} has a lower {measure} {only}"

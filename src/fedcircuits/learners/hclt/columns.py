@@ -22,7 +22,7 @@ CodedBatches = Callable[[], Iterator[tuple[IntegerArray, FloatArray]]]
 
 @dataclass(frozen=True)
 class Columns:
-    """What a latent tree is fitted to.
+    """Codes of the columns and the label that a latent tree is fitted to.
 
     Attributes:
         at: places of its columns in the schema.
@@ -45,7 +45,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table as a fit takes it: coded columns, values for trees, weights.
+    """A table as a fit takes it: coded columns, values for boosted trees, weights of rows.
 
     Attributes:
         coded: what is known of its columns, without the rows.

@@ -190,7 +190,7 @@ class Hclt(LearningAcross):
         return self._fit(self._prepared(rows.take(np.sort(chosen))), rng, rows)
 
     def _prepared(self, table: Table) -> Prepared:
-        """Return a table as a fit takes it: coded columns, values for trees, weights."""
+        """Return coded columns, values for boosted trees and weights of rows."""
         start = time.perf_counter()
         coded = self._prepare(
             in_canonical_order(table), self.label, numeric_label=not self.agreed_schema

@@ -131,7 +131,7 @@ def trees_of_numbers(
 
 
 def base_of(rows: Sample, n_classes: int) -> FloatArray:
-    """(K,) what the shares of the classes add to outputs of trees."""
+    """(K,) outputs of trees that predict the shares of the classes in every row."""
     assert rows.labels is not None
     counts = np.bincount(rows.labels, rows.weights, minlength=n_classes)
     logs = np.log(counts / counts.sum())

@@ -63,7 +63,7 @@ class HeadOptions:
     min_rows: int | None = None
 
     def sizes(self, n_rows: int, n_classes: int) -> tuple[BoostOptions, ...]:
-        """Sizes of a booster for so many rows and classes; some to try where rows are few."""
+        """Sizes of a booster for so many rows and classes; several to try where rows are few."""
         rows = self.leaf_rows(n_rows)
         few = self.min_rows or min(rows, 5)
         many_classes = n_classes > MANY_CLASSES
@@ -388,7 +388,7 @@ def mean_of(trees: Sequence[BoostedTrees]) -> BoostedTrees:
 
 
 def n_steps_of(trees: BoostedTrees) -> int:
-    """Boosting steps behind trees."""
+    """Number of boosting steps that grew some trees."""
     return int(trees.roots.size // trees.baseline.size)
 
 

@@ -173,12 +173,12 @@ def line_of(x: Values, y: FloatArray, w: FloatArray, options: HeadOptions) -> Bo
 
 
 def residuals(line: BoostedTrees | None, x: Values, y: FloatArray) -> FloatArray:
-    """(n,) what a line leaves over."""
+    """(n,) numbers less what the line predicts; without a line the numbers."""
     return y if line is None else y - line.outputs(x)[:, 0]
 
 
 def location_sizes(options: HeadOptions, n_rows: int) -> tuple[BoostOptions, ...]:
-    """Sizes of the booster of the location; some to try where rows are few."""
+    """Sizes of the booster of the location; several to try where rows are few."""
     min_rows = options.leaf_rows(n_rows)
     if n_rows >= FEW_ROWS:
         return (BoostOptions(400, 0.07, 63, min_rows, ridge=1.0, column_share=0.5),)

@@ -27,7 +27,7 @@ _NORMAL = 1.959963984540054
 
 @dataclass(frozen=True)
 class TypicalChange:
-    """Changes over completions of some rows of the model itself.
+    """How much the posterior of the head varies between completions of rows drawn from the model.
 
     Attributes:
         away: (N, Y) q - t less its mean over the completions of the same row.

@@ -27,7 +27,7 @@ TAIL_SHARE = 0.05
 
 @dataclass(frozen=True, eq=False)
 class StateCells:
-    """The cells of a line over which the states of a number lie.
+    """Intervals of the real line, and how the states of a number are spread over them.
 
     Attributes:
         cuts: (C - 1,) ends between C cells, rising; the first and the last cell are open.

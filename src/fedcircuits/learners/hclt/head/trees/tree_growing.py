@@ -386,5 +386,5 @@ def _first_best(gains: FloatArray) -> int:
 
 
 def bools(sets: NDArray[np.uint64]) -> BoolArray:
-    """(N, BINS) bits of (N, 4) words."""
+    """(N, BINS) whether a bin is in each set; sets are (N, 4) words of 64 bits."""
     return np.unpackbits(sets.view(np.uint8), axis=1, bitorder="little").astype(bool)
