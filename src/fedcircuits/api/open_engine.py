@@ -106,6 +106,8 @@ def open_engine(
                 raise FederationError(f"policies: {unknown_name('client', name, list(specs))}")
     if engine is LocalEngine:
         return LocalEngine({name: spec.guarded() for name, spec in specs.items()})
+    if stages is not None:
+        stages.part(0.0, "starting clients")  # takes seconds where they are processes or silos
     if there:
         options["rows"] = there
     encoded = {name: spec.to_bytes() for name, spec in specs.items()}
