@@ -398,9 +398,9 @@ def test_clients_that_share_a_process_come_back_together_and_the_model_is_the_sa
         processes = [engine.place(name).process for name in sorted(records)]
         assert len(set(processes)) == 3
         assert processes[0] == processes[3] != processes[1] == processes[4]
-        expected = fc.federate(label="bought", engine=engine)
+        expected = fc.federate(label="bought", learner="factorised", engine=engine)
         os.kill(processes[0], signal.SIGKILL)
-        fed = fc.federate(label="bought", engine=engine)
+        fed = fc.federate(label="bought", learner="factorised", engine=engine)
         assert set(engine.replay.brought_back) <= set(sorted(records)[:4:3])
         assert engine.place(sorted(records)[0]).process != processes[0]
     assert model_bytes(fed, tmp_path / "0.fc") == model_bytes(expected, tmp_path / "2.fc")

@@ -50,7 +50,7 @@ def check_mechanism(mechanism: str, epsilon: float | None) -> None:
     """Raises an error for a mechanism that does not exist or an epsilon that it cannot use."""
     if mechanism not in MECHANISMS:
         raise FederationError(f"the mechanism is {' or '.join(MECHANISMS)}, found {mechanism!r}")
-    if (epsilon is None and mechanism == RANDOMISED) or (epsilon or 1.0) <= 0:
+    if mechanism == RANDOMISED if epsilon is None else epsilon <= 0:
         raise FederationError(
             f"epsilon must be positive, found {epsilon} (mechanism {mechanism!r})"
         )
