@@ -135,7 +135,7 @@ def test_errors_of_files_in_batches(file: Path, tmp_path: Path) -> None:
         fc.learn(file, "lable", rows_in_memory=300)
     with pytest.raises(SchemaError, match="kindd"):
         fc.learn(file, drop=["kindd"], rows_in_memory=300)
-    with pytest.raises(LearningError, match="'rows_in_memory' .* is a whole number >= 1"):
+    with pytest.raises(LearningError, match=r"'rows_in_memory' .* is a whole number >= 1"):
         fc.learn(file, rows_in_memory=0)
     with pytest.raises(LearningError, match="weights= is for tables in memory"):
         fc.learn(file, rows_in_memory=300, weights=np.ones(N))
