@@ -147,7 +147,7 @@ def test_noise_of_the_table_has_the_scale_of_one_row_moved() -> None:
         ({"mechanism": "homomorphic"}, "trusted or randomised-response"),
         ({"mechanism": "randomised-response"}, "epsilon must be positive"),
         ({"epsilon": -1.0}, "a number >= 0"),
-            ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"epsilon": 0.0}, "epsilon must be positive"),
     ],
 )
 def test_mechanisms_and_epsilons_that_make_no_sense(options: dict[str, Any], words: str) -> None:
