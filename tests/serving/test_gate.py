@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from typing import Any
 
 import pytest
 
-from fedcircuits.serving.gate import Gate
+from contracts.gated import through_gate
+from fedcircuits.serving.lateness import Lateness
 from fedcircuits.serving.questions import Limits
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -16,25 +16,7 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 def status(header: bytes) -> int:
     """Of the reply to one request with a header `Authorization`."""
-    sent: list[Any] = []
-
-    async def inner(scope: Any, receive: Any, send: Any) -> None:
-        del scope, receive
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"{}", "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/log_prob",
-        "headers": [(b"authorization", header)],
-    }
-    asyncio.run(Gate(inner, TOKEN, Limits())(scope, receive, send))
+    sent, _ = through_gate(TOKEN, header, Limits(), Lateness())
     return int(sent[0]["status"])
 
 

@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from fedcircuits.serving.gate import BEGUN, Gate
+from contracts.gated import through_gate
 from fedcircuits.serving.lateness import BEAT, Lateness
 from fedcircuits.serving.questions import Limits
 
@@ -38,29 +38,8 @@ class Late(Lateness):
 
 def asked(lost: float, token: str = TOKEN) -> tuple[int, dict[bytes, bytes], Any, list[float]]:
     """Status, headers and body of the reply to one request, and when the ones let in had begun."""
-    let_in: list[float] = []
-    sent: list[Any] = []
-
-    async def inner(scope: Any, receive: Any, send: Any) -> None:
-        del receive
-        let_in.append(scope[BEGUN])
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"{}", "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/log_prob",
-        "headers": [(b"authorization", f"Bearer {token}".encode())],
-    }
-    gate = Gate(inner, TOKEN, Limits(seconds=8.0), Late(lost))
-    asyncio.run(gate(scope, receive, send))
+    header = f"Bearer {token}".encode()
+    sent, let_in = through_gate(TOKEN, header, Limits(seconds=8.0), Late(lost))
     return sent[0]["status"], dict(sent[0]["headers"]), json.loads(sent[1]["body"]), let_in
 
 

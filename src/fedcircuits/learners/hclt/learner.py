@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Self, get_args
 
 import numpy as np
@@ -30,7 +29,7 @@ from fedcircuits.learners.hclt.fitted import FittedTree
 from fedcircuits.learners.hclt.head.fit_head import trees_for_mixing
 from fedcircuits.learners.hclt.head.headed.headed_circuit import HeadedCircuit
 from fedcircuits.learners.hclt.head.learning_across import LearningAcross
-from fedcircuits.learners.hclt.options import Aim, FitOptions
+from fedcircuits.learners.hclt.options import AGREED_PSEUDO_ROWS, Aim, FitOptions, check_shares
 from fedcircuits.learners.hclt.report import choices, sizes
 from fedcircuits.learners.hclt.rounds.branch import fit_branch
 from fedcircuits.learners.hclt.rounds.in_rounds import Sums, Task, fit_in_rounds
@@ -52,9 +51,6 @@ from fedcircuits.schema.reading.batches import RowBatches, TableBatches
 
 # How much weaker the tilt's prior is in a model that will be averaged with others'.
 MIXED_PRIOR = 0.2
-# What the states share that a client of a federation has no row in: others mostly have some there,
-# and what every client adds is added up, far out in a tail too.
-AGREED_PSEUDO_ROWS = 0.03
 # From how many classes on the copies of the tree are made smaller, and how small.
 MANY_CLASSES, MOST_STATES_MANY_CLASSES = 10, 32
 
@@ -122,14 +118,7 @@ class Hclt(LearningAcross):
     progress: Callable[[float, str], None] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        faults = []
-        if not 0 <= self.validation_share < 1:
-            share = self.validation_share
-            faults.append(f"validation_share is a share from 0 to below 1, found {share!r}")
-        if not 0 < self.prior_scale < inf:
-            faults.append(f"prior_scale is a number above 0, found {self.prior_scale!r}")
-        if faults:
-            raise LearningError(f"{self.name}: " + "; ".join(faults))
+        check_shares(self.name, self.validation_share, self.prior_scale)
 
     @property
     def name(self) -> str:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from fedcircuits.arrays import FloatArray, IntArray
+from fedcircuits.errors import LearningError
 from fedcircuits.learners.hclt.tree.tree_em import Smoothing
 
 Aim = Literal["label", "density"]
+
+# What the states share that a client of a federation has no row in: others mostly have some there,
+# and what every client adds is added up, far out in a tail too.
+AGREED_PSEUDO_ROWS = 0.03
 
 
 @dataclass(frozen=True)
@@ -59,3 +65,14 @@ class FitOptions:
     n_prior_updates: int = 2
     prior_scale: float = 1.0
     n_jobs: int = 1
+
+
+def check_shares(learner: str, validation_share: float, prior_scale: float) -> None:
+    """Raise an error that names each of the two settings that is out of its range."""
+    faults = []
+    if not 0 <= validation_share < 1:
+        faults.append(f"validation_share is a share from 0 to below 1, found {validation_share!r}")
+    if not 0 < prior_scale < inf:
+        faults.append(f"prior_scale is a number above 0, found {prior_scale!r}")
+    if faults:
+        raise LearningError(f"{learner}: " + "; ".join(faults))
